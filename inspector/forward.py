@@ -1,0 +1,111 @@
+"""Ids to hidden states to chunks of logits.
+
+The base model runs once; the head then runs on a bounded number of rows at a time, so the whole `[T, V]` block of
+logits never exists.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.modeling_outputs import MoeModelOutputWithPast
+
+from inspector.errors import InputError, ModelError
+from inspector.events import Progress, Running
+
+BLOCK_TOKENS = 1024  # tokens a forward call: the step of progress and of cancelling
+CHUNK_BYTES = 32 << 20  # float32 logits held at a time
+
+
+class _Passthrough(torch.nn.Module):
+    """Stands in for the base model and hands the given hidden states on."""
+
+    def forward(self, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any) -> MoeModelOutputWithPast:
+        return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
+
+
+class Head:
+    """A model's way from hidden states to logits: its own code (soft-capping, scaling, bias, tied weights), alone.
+
+    The model's own `forward` is called with the base model replaced, so that no architecture's quirk has to be known
+    here. What it gives is compared with the whole model once, on loading. Raises ModelError if they differ.
+    """
+
+    def __init__(self, model: Any) -> None:
+        head = copy.copy(model)
+        head._modules = dict(model._modules)
+        head._modules[model.base_model_prefix] = _Passthrough()
+        self._forward = head
+        self.width = self._check(model)
+
+    @torch.inference_mode()
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """hidden: [rows, H] -> logits [rows, V], float32, before any sampling processor."""
+        logits = self._forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
+        if logits.shape[0] != hidden.shape[0]:
+            raise ModelError(f"the model gave {logits.shape[0]} rows of logits for {hidden.shape[0]} hidden states")
+        return logits.float()
+
+    @torch.inference_mode()
+    def _check(self, model: Any) -> int:
+        ids = torch.tensor([[0, 1, 0]], device=next(model.parameters()).device)
+        whole = model(input_ids=ids, use_cache=False).logits[0].float()
+        alone = self(base_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0])
+        if whole.shape != alone.shape or not torch.allclose(whole, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise ModelError(f"{type(model).__name__} makes its logits in a way that cannot be split from the model; it is not supported")
+        return whole.shape[-1]
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """hidden: [T, H], row t predicts token t + 1. cache: the keys and values of all T tokens."""
+
+    hidden: Tensor
+    cache: DynamicCache
+
+
+def base_of(model: Any) -> Any:
+    """The part of a causal language model below its head."""
+    return getattr(model, model.base_model_prefix)
+
+
+@torch.inference_mode()
+def prefill(model: Any, ids: Sequence[int], cache: DynamicCache | None = None) -> Running[Prefill]:
+    """Run the base model over `ids`, after what `cache` already holds (which is extended in place)."""
+    base = base_of(model)
+    cache = cache if cache is not None else DynamicCache(config=model.config)
+    tokens = torch.tensor(ids, dtype=torch.long, device=next(base.parameters()).device)
+    parts = []
+    for start, end in chunks(0, len(ids), BLOCK_TOKENS):
+        yield Progress("running the model", start, len(ids))
+        output = base(input_ids=tokens[None, start:end], cache=cache, use_cache=True)
+        parts.append(output.last_hidden_state[0])
+    return Prefill(parts[0] if len(parts) == 1 else torch.cat(parts), cache)
+
+
+@torch.inference_mode()
+def decode_step(model: Any, last_ids: Tensor, cache: DynamicCache) -> Tensor:
+    """last_ids: [n], one new token a sequence -> hidden [n, H]; the cache is extended in place."""
+    return base_of(model)(input_ids=last_ids[:, None], cache=cache, use_cache=True).last_hidden_state[:, -1]
+
+
+def chunk_rows(vocab_size: int) -> int:
+    """How many rows of float32 logits fit the chunk's budget; at least one."""
+    return max(1, CHUNK_BYTES // (4 * vocab_size))
+
+
+def chunks(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
+    """[first, last) in pieces of at most `rows`."""
+    for start in range(first, last, rows):
+        yield start, min(start + rows, last)
+
+
+def check_context(length: int, new_tokens: int, context_length: int | None, what: str) -> None:
+    """Refuse, before any forward pass, what the model's context cannot hold. Raises InputError with both numbers."""
+    if context_length is not None and length + new_tokens > context_length:
+        extra = f" and {new_tokens} new tokens" if new_tokens else ""
+        raise InputError(f"{what} has {length} tokens{extra}, but the model's context holds {context_length}; shorten it")

@@ -1,0 +1,240 @@
+"""Text in, report out: the parts put together."""
+
+import copy
+import platform
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import kernels
+import torch
+import transformers
+
+from inspector.errors import Cancelled, InputError, ModelError
+from inspector.events import Running, T, finish
+from inspector.forward import check_context, prefill
+from inspector.models import EMBEDDED, LoadedModel, OnProgress, load_model
+from inspector.modes import LogprobsMode
+from inspector.params import MAX_SEED, SamplingParams, check_seed
+from inspector.processors import ResolvedParams, active_processors, resolve
+from inspector.report import Report, ScoredSequence, build_report
+from inspector.sampling import Continuation, sample
+from inspector.scoring import ScoredRows, Wanted, score_text
+from inspector.tokens import TokenizedText, check_ids, pieces_text, tokenize, tokenize_chat
+
+VERSION = "0.1.0"
+PROMPT_PROCESSING = ("as_sampled", "off")
+MAX_TOP_N = 100
+MAX_CONTINUATIONS = 64
+Text = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked inspection of one model: what `Inspector.stream` runs."""
+
+    text: TokenizedText
+    resolved: ResolvedParams
+    mode: LogprobsMode
+    wanted: Wanted
+    seeds: tuple[int, ...]
+    max_new_tokens: int
+    process_prompt: bool
+
+
+class Inspector:
+    """A loaded model that can be asked about texts. Holds no result: two inspections do not know of each other."""
+
+    def __init__(self, loaded: LoadedModel, kernel_path: str = "auto") -> None:
+        self.loaded = loaded
+        try:
+            self.kernel_path = kernels.choose_path(kernel_path)
+        except ValueError as error:
+            raise ModelError(str(error)) from None
+
+    @classmethod
+    def load(
+        cls,
+        model: str = EMBEDDED,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        kernel_path: str = "auto",
+        on_progress: OnProgress | None = None,
+    ) -> "Inspector":
+        """Load `embedded`, a Hub id, a folder or a GGUF file; see `models.load_model`. Raises ModelError."""
+        return cls(load_model(model, dtype=dtype, device=device, on_progress=on_progress), kernel_path)
+
+    def inspect(self, prompt: Text | None = None, **options: Any) -> Report:
+        """Score every token of a text in all four modes, and sample continuations beside it.
+
+        prompt: text or token ids. chat: messages instead of a prompt. completion: text or ids that follow the prompt.
+        params: SamplingParams. mode: what `score` shows. top_n: alternatives a token, 0 to 100. token_ids: ids whose
+        values are wanted everywhere. continuations: how many to sample after the prompt (beside the completion),
+        max_new_tokens each; the i-th is drawn from seed + i − 1. seed: drawn and recorded if None.
+        prompt_processing: `as_sampled`, or `off` as the engine does. add_bos: None leaves it to the tokenizer.
+        parse_special: whether special tokens typed in the text are special. add_generation_prompt: for chat.
+        is_cancelled: asked at each step; sampling then ends with what it has, and before that Cancelled is raised.
+
+        Raises InputError, ParameterError, EmptyRowError or Cancelled, each naming what was wrong.
+        """
+        return finish(self.stream(prompt, **options))
+
+    def stream(
+        self,
+        prompt: Text | None = None,
+        *,
+        chat: Sequence[dict[str, str]] | None = None,
+        completion: Text | None = None,
+        params: SamplingParams | None = None,
+        mode: LogprobsMode | str = LogprobsMode.RAW_LOGPROBS,
+        top_n: int = 10,
+        token_ids: Sequence[int] = (),
+        continuations: int = 0,
+        max_new_tokens: int = 32,
+        seed: int | str | None = None,
+        prompt_processing: str = "as_sampled",
+        add_bos: bool | None = None,
+        parse_special: bool = True,
+        add_generation_prompt: bool = True,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> Running[Report]:
+        """`inspect` as a generator: yields Progress and SampledTokens, returns the report."""
+        vocabulary = self.loaded.vocabulary
+        if (prompt is None) == (chat is None):
+            raise InputError("give either prompt or chat, " + ("got neither" if prompt is None else "got both"))
+        if chat is not None:
+            text = tokenize_chat(vocabulary, chat, completion, add_generation_prompt=add_generation_prompt)
+        else:
+            text = tokenize(vocabulary, prompt, completion, add_bos=add_bos, parse_special=parse_special)
+        top_n = _whole("top_n", top_n, 0, MAX_TOP_N)
+        count = _whole("continuations", continuations, 0, MAX_CONTINUATIONS)
+        request = Request(
+            text=text,
+            resolved=resolve(params or SamplingParams(), vocabulary, self.loaded.eos_ids),
+            mode=LogprobsMode.parse(mode),
+            wanted=Wanted(top_n, tuple(dict.fromkeys(check_ids(vocabulary, token_ids, "token_ids"))), self.kernel_path),
+            seeds=_seeds(seed, count),
+            max_new_tokens=_whole("max_new_tokens", max_new_tokens, 1, 1_000_000),
+            process_prompt=_choice("prompt_processing", prompt_processing, PROMPT_PROCESSING) == "as_sampled",
+        )
+        return (yield from self._run(request, is_cancelled))
+
+    def _run(self, request: Request, is_cancelled: Callable[[], bool]) -> Running[Report]:
+        text, loaded = request.text, self.loaded
+        _check_lengths(request, loaded)
+        started, clock = datetime.now(timezone.utc), time.perf_counter()
+        ids = torch.tensor(text.ids, dtype=torch.long, device=loaded.device)
+        hidden, start, times = [], None, {}
+        if text.boundary:
+            start = yield from _until(is_cancelled, prefill(loaded.model, text.ids[: text.boundary]))
+            hidden.append(start.hidden)
+        if len(text) > text.boundary:
+            # sampling will need the prompt's cache as it is now, so the completion extends a copy
+            cache = copy.deepcopy(start.cache) if start and request.seeds else start.cache if start else None
+            rest = yield from _until(is_cancelled, prefill(loaded.model, text.ids[text.boundary :], cache))
+            hidden.append(rest.hidden)
+            del cache, rest
+        times["forward_seconds"] = time.perf_counter() - clock
+        scoring = score_text(
+            loaded.head, torch.cat(hidden), ids, text.boundary, request.resolved, request.wanted, process_prompt=request.process_prompt
+        )
+        rows = yield from _until(is_cancelled, scoring)
+        times["scoring_seconds"] = time.perf_counter() - clock - times["forward_seconds"]
+        drawn: list[Continuation] = []
+        if request.seeds and start is not None:
+            drawn = yield from sample(
+                loaded, text.ids[: text.boundary], start, request.resolved, request.wanted,
+                seeds=request.seeds, max_new_tokens=request.max_new_tokens, is_cancelled=is_cancelled,
+            )  # fmt: skip
+        times["total_seconds"] = time.perf_counter() - clock
+        sequences = [ScoredSequence(text.text, text, 0, rows), *(self._sequence(text.boundary, c) for c in drawn)]
+        run = self._record(request, rows, drawn) | {"started": started.isoformat(), "times": times}
+        return build_report(sequences, loaded.vocabulary, run)
+
+    def _sequence(self, first: int, continuation: Continuation) -> ScoredSequence:
+        pieces = tuple(self.loaded.vocabulary.bytes_of(i) for i in continuation.ids)
+        text, starts, ends = pieces_text(pieces)
+        tokenized = TokenizedText(text, continuation.ids, pieces, tuple(starts), tuple(ends), 0)
+        return ScoredSequence(text, tokenized, first, continuation.rows)
+
+    def _record(self, request: Request, rows: ScoredRows, drawn: Sequence[Continuation]) -> dict[str, Any]:
+        """run.json: everything needed to repeat the run, as JSON values."""
+        text, loaded, params = request.text, self.loaded, request.resolved.params
+        notes = [*text.notes, *request.resolved.notes, *loaded.notes]
+        if not request.process_prompt:
+            notes.append("prompt rows are not processed (prompt_processing=off): processed equals raw there, as in the engine")
+        return {
+            "model": asdict(loaded.source),
+            "dtype": str(loaded.dtype).removeprefix("torch."),
+            "device": str(loaded.device),
+            "vocab_size": loaded.vocab_size,
+            "kernel_path": self.kernel_path,
+            "mode": request.mode.value,
+            "params": params.model_dump(mode="json"),
+            "pipeline": list(active_processors(params)),
+            "prompt_processing": "as_sampled" if request.process_prompt else "off",
+            "top_n": request.wanted.top_n,
+            "token_ids": list(request.wanted.token_ids),
+            "seed": request.seeds[0] if request.seeds else None,
+            "max_new_tokens": request.max_new_tokens if request.seeds else None,
+            "prompt_ids": list(text.ids[: text.boundary]),
+            "completion_ids": list(text.ids[text.boundary :]),
+            "continuations": [
+                {"seed": c.seed, "ids": list(c.ids), "finish_reason": c.finish_reason, "stop_reason": c.stop_reason} for c in drawn
+            ],
+            "notes": notes,
+            "versions": {
+                "logit_inspector": VERSION,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
+        }
+
+
+def _until(is_cancelled: Callable[[], bool], running: Running[T]) -> Running[T]:
+    """`running`, stopped at its next step when the caller asks. Raises Cancelled."""
+    while True:
+        try:
+            event = next(running)
+        except StopIteration as end:
+            return end.value
+        if is_cancelled():
+            raise Cancelled("the inspection was cancelled before all tokens were scored")
+        yield event
+
+
+def _check_lengths(request: Request, loaded: LoadedModel) -> None:
+    text = request.text
+    if not len(text):
+        raise InputError("the prompt is empty and this model adds no beginning-of-sequence token: there is nothing to score; type a text")
+    if request.seeds and not text.boundary:
+        raise InputError("continuations need at least one prompt token, and the prompt is empty; type a text or set add_bos")
+    check_context(len(text), 0, loaded.context_length, "the text")
+    if request.seeds:
+        check_context(text.boundary, request.max_new_tokens, loaded.context_length, "the prompt")
+
+
+def _seeds(seed: int | str | None, count: int) -> tuple[int, ...]:
+    first = check_seed(seed)
+    if first is None:
+        first = secrets.randbelow(2**31)
+    if first + count - 1 > MAX_SEED:
+        raise InputError(f"seed must be at most {MAX_SEED - count + 1} for {count} continuations (one seed each), got {first}")
+    return tuple(range(first, first + count))
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not low <= value.__index__() <= high:
+        raise InputError(f"{name} must be a whole number in [{low}, {high}], got {value!r}")
+    return value.__index__()
+
+
+def _choice(name: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return value

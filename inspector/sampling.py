@@ -1,0 +1,125 @@
+"""Continuations: draw, record, stop. All of them run as one batch that shrinks as they end, so nothing is ever padded."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from inspector.events import Progress, Running, SampledTokens
+from inspector.forward import Prefill, decode_step
+from inspector.models import LoadedModel
+from inspector.processors import ResolvedParams, batch_context, run_pipeline
+from inspector.scoring import ScoredRows, Wanted, score_rows
+from inspector.tokens import pieces_text
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A sampled text. finish_reason: `length`, `stop` (stop_reason is the string or id that ended it) or `cancelled`.
+
+    The token that ends it, or completes a stop string, is a row like the others.
+    """
+
+    seed: int
+    ids: tuple[int, ...]
+    rows: ScoredRows
+    finish_reason: str
+    stop_reason: str | int | None
+
+
+@dataclass
+class _Draft:
+    """A continuation in the making."""
+
+    number: int
+    seed: int
+    generator: torch.Generator
+    ids: list[int] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    rows: list[ScoredRows] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+@torch.inference_mode()
+def sample(
+    loaded: LoadedModel,
+    prompt_ids: Sequence[int],
+    start: Prefill,
+    resolved: ResolvedParams,
+    wanted: Wanted,
+    *,
+    seeds: Sequence[int],
+    max_new_tokens: int,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Running[list[Continuation]]:
+    """One continuation a seed, from the prompt's own forward pass, whose cache is used up.
+
+    A continuation depends on its seed alone: each draws one uniform number a token from its own generator.
+    """
+    drafts = [_Draft(i + 1, seed, torch.Generator().manual_seed(seed)) for i, seed in enumerate(seeds)]
+    prompt = torch.tensor(prompt_ids, dtype=torch.long, device=loaded.device)
+    live = list(drafts)
+    cache = start.cache
+    if len(live) > 1:
+        cache.batch_repeat_interleave(len(live))
+    hidden = start.hidden[-1:].expand(len(live), -1)
+    for done in range(max_new_tokens):
+        if is_cancelled():
+            break
+        yield Progress("sampling", done, max_new_tokens)
+        names = [f"continuation {d.number}, token {len(prompt_ids) + len(d.ids)}" for d in live]
+        raw = loaded.head(hidden)
+        processed = run_pipeline(raw, batch_context(resolved, prompt, [d.ids for d in live]), names)
+        drawn = _draw(processed.logits, live, resolved.params.is_greedy)
+        rows = score_rows(raw, processed, drawn, wanted, names)
+        for i, draft in enumerate(live):
+            _extend(draft, int(drawn[i]), rows[i : i + 1], loaded, resolved)
+        yield SampledTokens(
+            tuple(d.number for d in live),
+            tuple(d.ids[-1] for d in live),
+            tuple(rows.raw_logprob.tolist()),
+            tuple(rows.processed_logprob.tolist()),
+        )
+        going = [i for i, draft in enumerate(live) if draft.finish_reason is None]
+        if not going or done + 1 == max_new_tokens:
+            break
+        if len(going) < len(live):
+            keep = torch.tensor(going, device=loaded.device)
+            cache.batch_select_indices(keep)
+            drawn, live = drawn[keep], [live[i] for i in going]
+        hidden = decode_step(loaded.model, drawn, cache)
+    default = "cancelled" if is_cancelled() else "length"
+    return [_finished(draft, default, wanted, loaded.vocab_size) for draft in drafts]
+
+
+def _draw(logits: Tensor, live: Sequence[_Draft], is_greedy: bool) -> Tensor:
+    """logits: [rows, V] -> one id a row, by inverse CDF in float64; greedy takes the best, ties by lower id."""
+    if is_greedy:
+        best = logits == logits.amax(dim=1, keepdim=True)
+        return best.long().cumsum(dim=1).eq(0).sum(dim=1)
+    mass = logits.double().softmax(dim=1).cumsum(dim=1)
+    uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=draft.generator) for draft in live])
+    target = uniform.to(logits.device) * mass[:, -1:]
+    # the first id whose cumulative mass passes the target; it has mass of its own, so a cut token is never drawn
+    return torch.searchsorted(mass, target, right=True).clamp_max(logits.shape[1] - 1)[:, 0]
+
+
+def _extend(draft: _Draft, token_id: int, row: ScoredRows, loaded: LoadedModel, resolved: ResolvedParams) -> None:
+    draft.ids.append(token_id)
+    draft.pieces.append(loaded.vocabulary.bytes_of(token_id))
+    draft.rows.append(row)
+    if token_id in resolved.end_ids:
+        draft.finish_reason, draft.stop_reason = "stop", token_id
+    elif resolved.params.stop:
+        text = pieces_text(draft.pieces)[0]
+        # min_tokens holds stop strings back too, as in the engine
+        found = [s for s in resolved.params.stop if s in text] if len(draft.ids) > resolved.params.min_tokens else []
+        if found:
+            draft.finish_reason, draft.stop_reason = "stop", found[0]
+
+
+def _finished(draft: _Draft, default: str, wanted: Wanted, vocab_size: int) -> Continuation:
+    rows = ScoredRows.concatenate(draft.rows) if draft.rows else ScoredRows.unscored([], wanted.candidates(vocab_size))
+    return Continuation(draft.seed, tuple(draft.ids), rows, draft.finish_reason or default, draft.stop_reason)
