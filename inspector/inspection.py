@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-import kernels
 import torch
 import transformers
 
+import kernels
 from inspector.errors import Cancelled, InputError, ModelError
 from inspector.events import Running, T, finish
 from inspector.forward import check_context, prefill

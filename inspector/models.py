@@ -95,9 +95,8 @@ def wrap_model(model: Any, tokenizer: Any, source: ModelSource) -> LoadedModel:
     """A transformers causal language model that is already in memory, made ready to score. Raises ModelError."""
     head = Head(model)
     text_config = model.config.get_text_config()
-    context = next(
-        (getattr(text_config, n) for n in ("max_position_embeddings", "n_positions", "seq_length") if getattr(text_config, n, None)), None
-    )
+    lengths = (getattr(text_config, name, None) for name in ("max_position_embeddings", "n_positions", "seq_length"))
+    context = next((length for length in lengths if length), None)
     parameter = next(base_of(model).parameters())
     return LoadedModel(
         source, model, Vocabulary(tokenizer, head.width), head, parameter.dtype, parameter.device,

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-import kernels
 import torch
 from torch import Tensor
 
+import kernels
 from inspector.errors import EmptyRowError
 from inspector.events import Progress, Running
 from inspector.forward import Head, chunk_rows, chunks
@@ -106,28 +106,28 @@ def score_rows(raw: Tensor, processed: Processed, own_ids: Tensor, wanted: Wante
     kept = ~processed.logits.isneginf()
     raw_probs = (raw - before.maximum[:, None]).sub_(before.log_sum[:, None]).exp_()
     own_cut = after.own_value.isneginf()
-    columns = dict(
-        token_id=own_ids,
-        raw_logit=before.own_value,
-        raw_logprob=_logprobs(before.own_value[:, None], before)[:, 0],
-        processed_logit=after.own_value,
-        processed_logprob=_logprobs(after.own_value[:, None], after)[:, 0],
-        raw_rank=before.own_rank,
-        processed_rank=after.own_rank.masked_fill(own_cut, NO_RANK),
-        raw_entropy=before.entropy,
-        processed_entropy=after.entropy,
-        kept_tokens=after.finite,
-        kept_mass=raw_probs.mul_(kept).sum(dim=1).clamp_max(1.0),
-        cut_by=processed.cut_by.gather(1, own_ids[:, None])[:, 0],
-        candidate_ids=ids,
-        candidate_raw_logit=raw_values.masked_fill(missing, torch.nan),
-        candidate_raw_logprob=raw_logprobs.masked_fill(missing, torch.nan),
-        candidate_processed_logit=processed_values.masked_fill(missing, torch.nan),
-        candidate_processed_logprob=_logprobs(processed_values, after).masked_fill(missing, torch.nan),
-        candidate_raw_rank=raw_ranks.masked_fill(missing, NO_RANK),
-        candidate_processed_rank=processed_ranks.masked_fill(missing | processed_values.isneginf(), NO_RANK),
-        candidate_cut_by=processed.cut_by.gather(1, real).masked_fill(missing, 0),
-    )
+    columns = {
+        "token_id": own_ids,
+        "raw_logit": before.own_value,
+        "raw_logprob": _logprobs(before.own_value[:, None], before)[:, 0],
+        "processed_logit": after.own_value,
+        "processed_logprob": _logprobs(after.own_value[:, None], after)[:, 0],
+        "raw_rank": before.own_rank,
+        "processed_rank": after.own_rank.masked_fill(own_cut, NO_RANK),
+        "raw_entropy": before.entropy,
+        "processed_entropy": after.entropy,
+        "kept_tokens": after.finite,
+        "kept_mass": raw_probs.mul_(kept).sum(dim=1).clamp_max(1.0),
+        "cut_by": processed.cut_by.gather(1, own_ids[:, None])[:, 0],
+        "candidate_ids": ids,
+        "candidate_raw_logit": raw_values.masked_fill(missing, torch.nan),
+        "candidate_raw_logprob": raw_logprobs.masked_fill(missing, torch.nan),
+        "candidate_processed_logit": processed_values.masked_fill(missing, torch.nan),
+        "candidate_processed_logprob": _logprobs(processed_values, after).masked_fill(missing, torch.nan),
+        "candidate_raw_rank": raw_ranks.masked_fill(missing, NO_RANK),
+        "candidate_processed_rank": processed_ranks.masked_fill(missing | processed_values.isneginf(), NO_RANK),
+        "candidate_cut_by": processed.cut_by.gather(1, real).masked_fill(missing, 0),
+    }
     return ScoredRows(**{name: value.cpu() for name, value in columns.items()})
 
 
@@ -198,10 +198,7 @@ def _ranks(logits: Tensor, values: Tensor, ids: Tensor, statistics: kernels.RowS
     """Rank of each candidate. Values at or above the n-th best are counted within the top n, the others in the row."""
     top = statistics.top_values
     ranks = 1 + (top[:, None, :] > values[:, :, None]).sum(dim=2)
-    if top.shape[1]:
-        outside = values < top[:, -1:]
-    else:
-        outside = torch.ones_like(ids, dtype=torch.bool)
+    outside = values < top[:, -1:] if top.shape[1] else torch.ones_like(ids, dtype=torch.bool)
     rows, places = (outside & (ids >= 0) & ~values.isneginf()).nonzero(as_tuple=True)
     ranks[rows, places] = 1 + kernels.count_greater(logits, rows, values[rows, places], wanted.path)
     return ranks
