@@ -12,20 +12,33 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.modeling_outputs import MoeModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from inspector.errors import InputError, ModelError
 from inspector.events import Progress, Running
 
-BLOCK_TOKENS = 1024  # tokens a forward call: the step of progress and of cancelling
-CHUNK_BYTES = 32 << 20  # float32 logits held at a time
+BLOCK_TOKENS = 2048  # tokens a forward call: the step of progress and of cancelling
+CHUNK_BYTES = 48 << 20  # float32 logits held at a time
+
+
+class _HiddenOnly(BaseModelOutputWithPast):
+    """A base model's output that holds hidden states and nothing else an architecture may ask for."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 class _Passthrough(torch.nn.Module):
     """Stands in for the base model and hands the given hidden states on."""
 
-    def forward(self, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any) -> MoeModelOutputWithPast:
-        return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
+    def forward(self, *args: Any, inputs_embeds: Tensor | None = None, **kwargs: Any) -> _HiddenOnly:
+        return _HiddenOnly(last_hidden_state=inputs_embeds)
+
+    @property
+    def decoder(self) -> "_Passthrough":
+        """OPT and its like call their base model's decoder directly."""
+        return self
 
 
 class Head:
@@ -44,19 +57,23 @@ class Head:
 
     @torch.inference_mode()
     def __call__(self, hidden: Tensor) -> Tensor:
-        """hidden: [rows, H] -> logits [rows, V], float32, before any sampling processor."""
+        """hidden: [rows, H] -> logits [rows, V] in the model's dtype, before any sampling processor."""
         logits = self._forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
         if logits.shape[0] != hidden.shape[0]:
             raise ModelError(f"the model gave {logits.shape[0]} rows of logits for {hidden.shape[0]} hidden states")
-        return logits.float()
+        return logits
 
     @torch.inference_mode()
     def _check(self, model: Any) -> int:
         ids = torch.tensor([[0, 1, 0]], device=next(model.parameters()).device)
         whole = model(input_ids=ids, use_cache=False).logits[0].float()
-        alone = self(base_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0])
+        unsupported = f"{type(model).__name__} makes its logits in a way that cannot be split from the model; it is not supported"
+        try:
+            alone = self(base_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
+        except (AttributeError, TypeError) as error:  # its forward wants more of the base model than hidden states
+            raise ModelError(f"{unsupported} ({error})") from error
         if whole.shape != alone.shape or not torch.allclose(whole, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
-            raise ModelError(f"{type(model).__name__} makes its logits in a way that cannot be split from the model; it is not supported")
+            raise ModelError(unsupported)
         return whole.shape[-1]
 
 
@@ -93,9 +110,9 @@ def decode_step(model: Any, last_ids: Tensor, cache: DynamicCache) -> Tensor:
     return base_of(model)(input_ids=last_ids[:, None], cache=cache, use_cache=True).last_hidden_state[:, -1]
 
 
-def chunk_rows(vocab_size: int) -> int:
-    """How many rows of float32 logits fit the chunk's budget; at least one."""
-    return max(1, CHUNK_BYTES // (4 * vocab_size))
+def chunk_rows(vocab_size: int, is_fused: bool) -> int:
+    """How many rows of logits to hold at a time; the unfused path makes several copies of them."""
+    return max(1, CHUNK_BYTES // (4 * vocab_size) // (1 if is_fused else 6))
 
 
 def chunks(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:

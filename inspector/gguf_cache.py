@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import transformers
 from inspector.errors import ModelError
 
 MANIFEST = "manifest.json"
+ABANDONED_SECONDS = 3600
 FORMAT = 1  # raise when what is written changes, so that older folders are left alone
 
 
@@ -38,6 +40,7 @@ def converted_folder(gguf: Path, on_progress: Callable[[str, int, int], None] | 
     if is_whole(folder):
         return folder, sha256
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(folder)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         _convert(gguf, partial, on_progress)
@@ -48,11 +51,20 @@ def converted_folder(gguf: Path, on_progress: Callable[[str, int, int], None] | 
     return folder, sha256
 
 
+def _remove_abandoned(folder: Path) -> None:
+    """What a process that was killed left beside `folder`; a younger one may still be at work."""
+    for partial in folder.parent.glob(f".{folder.name}-*"):
+        if time.time() - partial.stat().st_mtime > ABANDONED_SECONDS:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
 def is_whole(folder: Path) -> bool:
     """Whether the folder holds exactly the bytes that were written."""
     try:
         files = json.loads((folder / MANIFEST).read_text())
-        return all((folder / n).stat().st_size == f["size"] and _crc32(folder / n) == f["crc32"] for n, f in files.items())
+        return "config.json" in files and all(
+            (folder / n).stat().st_size == f["size"] and _crc32(folder / n) == f["crc32"] for n, f in files.items()
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False  # whatever cannot be read is not whole: it is made again
 
@@ -64,8 +76,9 @@ def _convert(gguf: Path, folder: Path, on_progress: Callable[[str, int, int], No
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, gguf_file=name)
         on_progress("dequantising the weights", 1, 3)
         model = transformers.AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, IndexError, NotImplementedError) as error:
-        raise ModelError(f"cannot read the GGUF file {gguf}: {str(error).strip().splitlines()[0]}") from error
+    except Exception as error:  # a damaged file makes its reader fail in any way: struct, index, unicode, memory
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelError(f"cannot read the GGUF file {gguf}: {reason}") from error
     # transformers marks the model as quantised and would refuse to save it, though its weights are dequantised by now
     model.hf_quantizer = None
     del model.config.quantization_config

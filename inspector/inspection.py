@@ -1,6 +1,5 @@
 """Text in, report out: the parts put together."""
 
-import copy
 import platform
 import secrets
 import time
@@ -13,13 +12,14 @@ import torch
 import transformers
 
 import kernels
-from inspector.errors import Cancelled, InputError, ModelError
+from inspector.errors import Cancelled, InputError
 from inspector.events import Running, T, finish
-from inspector.forward import check_context, prefill
+from inspector.forward import Prefill, check_context, prefill
 from inspector.models import EMBEDDED, LoadedModel, OnProgress, load_model
 from inspector.modes import LogprobsMode
 from inspector.params import MAX_SEED, SamplingParams, check_seed
 from inspector.processors import ResolvedParams, active_processors, resolve
+from inspector.prompt_cache import Entry, PromptCache, shortened
 from inspector.report import Report, ScoredSequence, build_report
 from inspector.sampling import Continuation, sample
 from inspector.scoring import ScoredRows, Wanted, score_text
@@ -28,6 +28,7 @@ from inspector.tokens import TokenizedText, check_ids, pieces_text, tokenize, to
 VERSION = "0.1.0"
 PROMPT_PROCESSING = ("as_sampled", "off")
 MAX_TOP_N = 100
+CACHE_BYTES = 1 << 30
 MAX_CONTINUATIONS = 64
 Text = str | Sequence[int]
 
@@ -46,14 +47,16 @@ class Request:
 
 
 class Inspector:
-    """A loaded model that can be asked about texts. Holds no result: two inspections do not know of each other."""
+    """A loaded model that can be asked about texts.
 
-    def __init__(self, loaded: LoadedModel, kernel_path: str = "auto") -> None:
+    kernel_path: auto, or one of kernels.PATHS. cache_bytes: bound on what is kept of earlier prompts (hidden states, keys
+    and values, scored rows), so that changing a parameter or the end of a prompt runs only what changed; 0 keeps nothing.
+    """
+
+    def __init__(self, loaded: LoadedModel, kernel_path: str = "auto", cache_bytes: int = CACHE_BYTES) -> None:
+        self._cache = PromptCache(cache_bytes)
         self.loaded = loaded
-        try:
-            self.kernel_path = kernels.choose_path(kernel_path)
-        except ValueError as error:
-            raise ModelError(str(error)) from None
+        self.kernel_path = _kernel_path(kernel_path, loaded.device)
 
     @classmethod
     def load(
@@ -63,10 +66,13 @@ class Inspector:
         dtype: str = "auto",
         device: str = "auto",
         kernel_path: str = "auto",
+        cache_bytes: int = CACHE_BYTES,
         on_progress: OnProgress | None = None,
     ) -> "Inspector":
         """Load `embedded`, a Hub id, a folder or a GGUF file; see `models.load_model`. Raises ModelError."""
-        return cls(load_model(model, dtype=dtype, device=device, on_progress=on_progress), kernel_path)
+        if kernel_path not in kernels.PATHS:  # told before the model is read
+            raise InputError(f"kernels must be one of {', '.join(kernels.PATHS)}, got {kernel_path!r}")
+        return cls(load_model(model, dtype=dtype, device=device, on_progress=on_progress), kernel_path, cache_bytes)
 
     def inspect(self, prompt: Text | None = None, **options: Any) -> Report:
         """Score every token of a text in all four modes, and sample continuations beside it.
@@ -124,36 +130,61 @@ class Inspector:
         return (yield from self._run(request, is_cancelled))
 
     def _run(self, request: Request, is_cancelled: Callable[[], bool]) -> Running[Report]:
-        text, loaded = request.text, self.loaded
+        text, loaded, params = request.text, self.loaded, request.resolved.params
         _check_lengths(request, loaded)
         started, clock = datetime.now(timezone.utc), time.perf_counter()
+        entry, earlier, common, run_tokens = yield from _until(is_cancelled, self._states(text))
+        times = {"model_seconds": time.perf_counter() - clock}
+        key = (params.model_dump_json(), request.process_prompt, request.wanted)
+        known = earlier.known_rows(key, text.boundary, common) if earlier else None
+        reused = {"model_tokens": len(text) - run_tokens, "scored_rows": len(known) if known is not None else 0}
         ids = torch.tensor(text.ids, dtype=torch.long, device=loaded.device)
-        hidden, start, times = [], None, {}
-        if text.boundary:
-            start = yield from _until(is_cancelled, prefill(loaded.model, text.ids[: text.boundary]))
-            hidden.append(start.hidden)
-        if len(text) > text.boundary:
-            # sampling will need the prompt's cache as it is now, so the completion extends a copy
-            cache = copy.deepcopy(start.cache) if start and request.seeds else start.cache if start else None
-            rest = yield from _until(is_cancelled, prefill(loaded.model, text.ids[text.boundary :], cache))
-            hidden.append(rest.hidden)
-            del cache, rest
-        times["forward_seconds"] = time.perf_counter() - clock
         scoring = score_text(
-            loaded.head, torch.cat(hidden), ids, text.boundary, request.resolved, request.wanted, process_prompt=request.process_prompt
+            loaded.head,
+            entry.hidden,
+            ids,
+            text.boundary,
+            request.resolved,
+            request.wanted,
+            process_prompt=request.process_prompt,
+            known=known,
         )
         rows = yield from _until(is_cancelled, scoring)
-        times["scoring_seconds"] = time.perf_counter() - clock - times["forward_seconds"]
+        times["scoring_seconds"] = time.perf_counter() - clock - times["model_seconds"]
+        self._cache.add(entry, key, text.boundary, rows)
         drawn: list[Continuation] = []
-        if request.seeds and start is not None:
+        if request.seeds:
+            start = shortened(entry.keys_values, text.boundary)
+            if start is None:  # a sliding window has moved past the boundary: the prompt is run by itself
+                start = (yield from _until(is_cancelled, prefill(loaded.model, text.ids[: text.boundary]))).cache
             drawn = yield from sample(
-                loaded, text.ids[: text.boundary], start, request.resolved, request.wanted,
+                loaded, text.ids[: text.boundary], Prefill(entry.hidden[: text.boundary], start), request.resolved, request.wanted,
                 seeds=request.seeds, max_new_tokens=request.max_new_tokens, is_cancelled=is_cancelled,
             )  # fmt: skip
         times["total_seconds"] = time.perf_counter() - clock
         sequences = [ScoredSequence(text.text, text, 0, rows), *(self._sequence(text.boundary, c) for c in drawn)]
-        run = self._record(request, rows, drawn) | {"started": started.isoformat(), "times": times}
+        run = self._record(request, rows, drawn) | {"started": started.isoformat(), "times": times, "reused": reused}
         return build_report(sequences, loaded.vocabulary, run)
+
+    def _states(self, text: TokenizedText) -> Running[tuple[Entry, Entry | None, int, int]]:
+        """Hidden states and keys and values of a text, running only what no earlier prompt has.
+
+        -> its entry, the earlier one it shares a beginning with, the length of that, and how many tokens were run.
+        """
+        earlier, common = self._cache.find(text.ids)
+        if earlier and common == len(earlier.ids) == len(text):
+            return earlier, earlier, common, 0
+        hidden = earlier.hidden[:common] if earlier else torch.empty(0)
+        keys_values = shortened(earlier.keys_values, common) if earlier else None
+        if keys_values is None:
+            hidden = hidden[:0]
+        if len(hidden) < len(text):
+            rest = yield from prefill(self.loaded.model, text.ids[len(hidden) :], keys_values)
+            run_tokens = len(rest.hidden)
+            hidden, keys_values = torch.cat([hidden, rest.hidden]) if len(hidden) else rest.hidden, rest.cache
+        else:
+            run_tokens = 0
+        return Entry(text.ids, hidden, keys_values), earlier, common, run_tokens
 
     def _sequence(self, first: int, continuation: Continuation) -> ScoredSequence:
         pieces = tuple(self.loaded.vocabulary.bytes_of(i) for i in continuation.ids)
@@ -226,6 +257,13 @@ def _seeds(seed: int | str | None, count: int) -> tuple[int, ...]:
     if first + count - 1 > MAX_SEED:
         raise InputError(f"seed must be at most {MAX_SEED - count + 1} for {count} continuations (one seed each), got {first}")
     return tuple(range(first, first + count))
+
+
+def _kernel_path(path: str, device: torch.device) -> str:
+    try:
+        return kernels.choose_path(path, device)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import hf_hub_download
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from inspector.errors import ModelError
@@ -63,10 +65,9 @@ def load_model(name: str = EMBEDDED, *, dtype: str = "auto", device: str = "auto
     """
     chosen_device = _device(device)
     source = find_source(name)
-    folder, source = _folder_of(source, on_progress)
-    revision = source.revision if source.kind == "hub" else None
-    options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
+        folder, source = _folder_of(source, on_progress)
+        options: dict[str, Any] = {"revision": source.revision} if source.kind == "hub" else {}
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **options)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
@@ -75,19 +76,18 @@ def load_model(name: str = EMBEDDED, *, dtype: str = "auto", device: str = "auto
     _check_room(Path(folder), chosen_dtype, config, chosen_device)
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=chosen_dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
-        )
-    except (OSError, ValueError) as error:
+            folder, config=config, dtype=chosen_dtype, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=True, **options,  # mismatched weights are refused below, by name
+        )  # fmt: skip
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(_cannot_load(source, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
-        broken = sorted(str(k) for k in [*info["missing_keys"], *info["mismatched_keys"]])
+        broken = sorted([*info["missing_keys"], *(key for key, *shapes in info["mismatched_keys"])])
         raise ModelError(f"{source.name} lacks weights for {', '.join(broken[:5])}; the scores would be random, so it is refused")
     try:
         model = model.to(chosen_device).eval()
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{source.name} does not fit on {chosen_device}: {error}") from error
-    if source.kind == "hub":
-        source = ModelSource(source.name, "hub", source.location, getattr(model.config, "_commit_hash", None) or revision)
     return wrap_model(model, tokenizer, source)
 
 
@@ -116,7 +116,7 @@ def find_source(name: str) -> ModelSource:
         if not path.is_file():
             raise ModelError(f"there is no GGUF file at {name}")
         return ModelSource(path.name, "gguf", str(path))
-    if path.is_dir():
+    if name and path.is_dir():
         return ModelSource(str(path), "folder", str(path))
     repo, _, revision = name.partition("@")
     if not name or name.startswith((".", "/", "~")) or repo.count("/") > 1 or " " in name:
@@ -134,8 +134,12 @@ def _embedded_file() -> Path | None:
 
 
 def _folder_of(source: ModelSource, on_progress: OnProgress | None) -> tuple[str, ModelSource]:
-    if source.kind not in ("embedded", "gguf"):
+    """What transformers is to load, and the source with its revision: a Hub id stays one, pinned to a commit."""
+    if source.kind == "folder":
         return source.location, source
+    if source.kind == "hub":
+        commit = Path(hf_hub_download(source.location, "config.json", revision=source.revision)).parent.name
+        return source.location, ModelSource(source.name, source.kind, source.location, commit)
     folder, sha256 = converted_folder(Path(source.location), on_progress)
     return str(folder), ModelSource(source.name, source.kind, source.location, f"sha256:{sha256}")
 

@@ -1,6 +1,7 @@
 """Sampling parameters: names, ranges and messages. Neutral by default, whatever a model's own defaults are."""
 
 import math
+import re
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -59,7 +60,7 @@ class SamplingParams(BaseModel):
         except ValidationError as error:
             raise ParameterError(_one_line(error)) from None
 
-    @field_validator("temperature", "top_k", "top_p", "min_p", "min_tokens", "ignore_eos", mode="before")
+    @field_validator(*RANGES, "top_k", "min_tokens", "ignore_eos", mode="before")
     @classmethod
     def _no_bool_for_number(cls, value: Any, info: Any) -> Any:
         if isinstance(value, bool) != (info.field_name == "ignore_eos"):
@@ -121,7 +122,7 @@ def check_seed(seed: int | str | None) -> int | None:
     if seed is None or seed == "":
         return None
     text = str(seed).strip()
-    if isinstance(seed, (bool, float)) or not text.lstrip("-").isascii() or not text.lstrip("-").isdigit():
+    if isinstance(seed, (bool, float)) or not re.fullmatch("-?[0-9]{1,40}", text):
         raise InputError(f"seed must be a whole number in [0, {MAX_SEED}], got {seed!r}")
     value = int(text)
     if not 0 <= value <= MAX_SEED:

@@ -5,6 +5,7 @@ A token is cut by the first processor that makes it −inf. Definitions and orde
 (`vllm/v1/sample/sampler.py`), as laid down in the project's semantics.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from inspector.errors import EmptyRowError, InputError
 from inspector.params import SamplingParams
-from inspector.tokens import Vocabulary, check_ids, encode_plain
+from inspector.tokens import Vocabulary, check_ids, encode_after
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,12 @@ def temperature(logits: Tensor, context: RowContext) -> Tensor:
 
 
 def min_p(logits: Tensor, context: RowContext) -> Tensor:
-    probs = logits.softmax(dim=1)
-    return logits.masked_fill(probs < context.params.min_p * probs.amax(dim=1, keepdim=True), -torch.inf)
+    """probability < min_p · the largest one, as a bound on the logit: x < max + ln min_p, in float64.
+
+    Source: min-p sampling, Nguyen et al. 2024.
+    """
+    floor = logits.amax(dim=1, keepdim=True).double() + math.log(context.params.min_p)
+    return logits.masked_fill(logits < floor, -torch.inf)
 
 
 def top_k(logits: Tensor, context: RowContext) -> Tensor:
@@ -145,9 +150,10 @@ def top_p(logits: Tensor, context: RowContext) -> Tensor:
     Source: nucleus sampling, Holtzman et al. 2020.
     """
     ranked, order = logits.sort(dim=1, descending=True, stable=True)
-    probs = ranked.softmax(dim=1).double()
-    before = probs.cumsum(dim=1) - probs
-    cut = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, before >= context.params.top_p)
+    # summed in float64: a float32 total over a whole vocabulary is off by more than the border needs
+    weights = (ranked - ranked[:, :1]).exp().double()
+    mass = weights.cumsum(dim=1)
+    cut = torch.zeros_like(logits, dtype=torch.bool).scatter(1, order, mass - weights >= context.params.top_p * mass[:, -1:])
     return logits.masked_fill(cut, -torch.inf)
 
 
@@ -213,7 +219,7 @@ def resolve(params: SamplingParams, vocabulary: Vocabulary, eos_ids: Sequence[in
     words: list[tuple[int, ...]] = []
     for word in params.bad_words:
         for text in (word.lstrip(" "), " " + word.lstrip(" ")):
-            ids = tuple(encode_plain(vocabulary, text))
+            ids = tuple(encode_after(vocabulary, text, "bad_words"))
             if not ids:
                 raise InputError(f"bad_words: {word!r} has no tokens in this model's vocabulary")
             if ids not in words:

@@ -11,7 +11,6 @@ from inspector.forward import Prefill, decode_step
 from inspector.models import LoadedModel
 from inspector.processors import ResolvedParams, batch_context, run_pipeline
 from inspector.scoring import ScoredRows, Wanted, score_rows
-from inspector.tokens import pieces_text
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def sample(
             break
         yield Progress("sampling", done, max_new_tokens)
         names = [f"continuation {d.number}, token {len(prompt_ids) + len(d.ids)}" for d in live]
-        raw = loaded.head(hidden)
+        raw = loaded.head(hidden).float()
         processed = run_pipeline(raw, batch_context(resolved, prompt, [d.ids for d in live]), names)
         drawn = _draw(processed.logits, live, resolved.params.is_greedy)
         rows = score_rows(raw, processed, drawn, wanted, names)
@@ -112,12 +111,16 @@ def _extend(draft: _Draft, token_id: int, row: ScoredRows, loaded: LoadedModel, 
     draft.rows.append(row)
     if token_id in resolved.end_ids:
         draft.finish_reason, draft.stop_reason = "stop", token_id
-    elif resolved.params.stop:
-        text = pieces_text(draft.pieces)[0]
-        # min_tokens holds stop strings back too, as in the engine
-        found = [s for s in resolved.params.stop if s in text] if len(draft.ids) > resolved.params.min_tokens else []
+    elif len(draft.ids) > resolved.params.min_tokens:  # which holds stop strings back too, as in the engine
+        found = [s for s in resolved.params.stop if _completes(draft.pieces, s.encode())]
         if found:
             draft.finish_reason, draft.stop_reason = "stop", found[0]
+
+
+def _completes(pieces: Sequence[bytes], stop: bytes) -> bool:
+    """Whether the last piece completes `stop`. Bytes are compared, so that what stands for a broken character is no text."""
+    data = b"".join(pieces)
+    return data.find(stop, max(0, len(data) - len(pieces[-1]) - len(stop) + 1)) >= 0
 
 
 def _finished(draft: _Draft, default: str, wanted: Wanted, vocab_size: int) -> Continuation:

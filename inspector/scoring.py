@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 import kernels
+from inspector.adjust import adjustment_of
 from inspector.errors import EmptyRowError
 from inspector.events import Progress, Running
 from inspector.forward import Head, chunk_rows, chunks
-from inspector.processors import Processed, ResolvedParams, run_pipeline, text_context
+from inspector.processors import Processed, ResolvedParams, RowContext, run_pipeline, text_context
 
 NO_RANK = -1
 
@@ -91,16 +92,16 @@ def score_rows(raw: Tensor, processed: Processed, own_ids: Tensor, wanted: Wante
 
     row_names: what an error calls each row. Raises EmptyRowError for a row with a NaN, +inf or no finite logit.
     """
-    before = kernels.row_statistics(raw, own_ids, wanted.top_n, wanted.path)
+    before = kernels.row_statistics(raw, own_ids, wanted.top_n)
     _check_rows(before, row_names)
-    after = before if processed.logits is raw else kernels.row_statistics(processed.logits, own_ids, wanted.top_n, wanted.path)
+    after = before if processed.logits is raw else kernels.row_statistics(processed.logits, own_ids, wanted.top_n)
     if after is not before:
         _check_rows(after, row_names)
     ids = _candidates(before.top_ids, after.top_ids, own_ids, wanted)
     real = ids.clamp_min(0)
     raw_values, processed_values = raw.gather(1, real), processed.logits.gather(1, real)
-    raw_ranks = _ranks(raw, raw_values, ids, before, wanted)
-    processed_ranks = raw_ranks if after is before else _ranks(processed.logits, processed_values, ids, after, wanted)
+    raw_ranks = _ranks(raw, raw_values, ids, before)
+    processed_ranks = raw_ranks if after is before else _ranks(processed.logits, processed_values, ids, after)
     raw_logprobs = _logprobs(raw_values, before)
     missing = ids < 0
     kept = ~processed.logits.isneginf()
@@ -141,23 +142,42 @@ def score_text(
     wanted: Wanted,
     *,
     process_prompt: bool = True,
+    known: ScoredRows | None = None,
 ) -> Running[ScoredRows]:
     """Every token of a given text. hidden: [T, H], ids: [T] int64; boundary: where the completion begins.
 
-    process_prompt: False leaves prompt rows as the engine does, processed equal to raw. Holds one chunk of logits at a
+    process_prompt: False leaves prompt rows as the engine does, processed equal to raw. known: the first rows, if they
+    were scored before. Holds one chunk of logits at a
     time.
     """
-    parts = [ScoredRows.unscored(ids[:1].tolist(), wanted.candidates(head.width))]
-    for first, last in _text_chunks(ids.shape[0], boundary, chunk_rows(head.width)):
+    parts = [known if known is not None else ScoredRows.unscored(ids[:1].tolist(), wanted.candidates(head.width))]
+    is_fused = wanted.path != "torch"
+    for first, last in _text_chunks(len(parts[0]), ids.shape[0], boundary, chunk_rows(head.width, is_fused)):
         yield Progress("scoring", first, ids.shape[0])
         raw = head(hidden[first - 1 : last - 1])
         names = [f"token {t}" for t in range(first, last)]
-        if last <= boundary and not process_prompt:
-            processed = unprocessed(raw)
-        else:
-            processed = run_pipeline(raw, text_context(resolved, ids, boundary, first, last), names)
-        parts.append(score_rows(raw, processed, ids[first:last], wanted, names))
+        context = text_context(resolved, ids, boundary, first, last) if last > boundary or process_prompt else None
+        score = score_rows_fused if is_fused else score_rows_plain
+        parts.append(score(raw, context, ids[first:last], wanted, names))
     return ScoredRows.concatenate(parts)
+
+
+def score_rows_plain(raw: Tensor, context: RowContext | None, own_ids: Tensor, wanted: Wanted, row_names: Sequence[str]) -> ScoredRows:
+    """The obvious way: the pipeline on whole rows, then their statistics. context None leaves the rows unprocessed."""
+    raw = raw.float()
+    processed = unprocessed(raw) if context is None else run_pipeline(raw, context, row_names)
+    return score_rows(raw, processed, own_ids, wanted, row_names)
+
+
+def score_rows_fused(raw: Tensor, context: RowContext | None, own_ids: Tensor, wanted: Wanted, row_names: Sequence[str]) -> ScoredRows:
+    """The same in one visit to each row; raw: any float dtype."""
+    adjustment = kernels.Adjustment.neutral(raw.shape[0]) if context is None else adjustment_of(raw, context)
+    requested = torch.tensor(wanted.token_ids, dtype=torch.long, device=raw.device)
+    scores = kernels.score_rows(raw, own_ids, requested, wanted.top_n, adjustment, wanted.path)
+    if bool((scores.bad != 0).any()) or bool((scores.kept_tokens == 0).any()):
+        return score_rows_plain(raw, context, own_ids, wanted, row_names)  # which says what is wrong with which row
+    columns = {f.name: getattr(scores, f.name) for f in fields(ScoredRows) if f.name != "token_id"}
+    return ScoredRows(token_id=own_ids.cpu(), **{name: column.cpu() for name, column in columns.items()})
 
 
 def unprocessed(raw: Tensor) -> Processed:
@@ -165,10 +185,10 @@ def unprocessed(raw: Tensor) -> Processed:
     return Processed(raw, torch.zeros(raw.shape, dtype=torch.int8, device=raw.device), ())
 
 
-def _text_chunks(length: int, boundary: int, rows: int) -> list[tuple[int, int]]:
-    """Chunks of rows 1…T−1, none across the boundary."""
-    middle = min(max(boundary, 1), length)
-    return [*chunks(1, middle, rows), *chunks(middle, length, rows)]
+def _text_chunks(start: int, length: int, boundary: int, rows: int) -> list[tuple[int, int]]:
+    """Chunks of rows start…T−1, none across the boundary."""
+    middle = min(max(boundary, start), length)
+    return [*chunks(start, middle, rows), *chunks(middle, length, rows)]
 
 
 def _check_rows(statistics: kernels.RowStatistics, row_names: Sequence[str]) -> None:
@@ -194,11 +214,11 @@ def _candidates(raw_top: Tensor, processed_top: Tensor, own_ids: Tensor, wanted:
     return ids.masked_fill(repeated, -1)
 
 
-def _ranks(logits: Tensor, values: Tensor, ids: Tensor, statistics: kernels.RowStatistics, wanted: Wanted) -> Tensor:
+def _ranks(logits: Tensor, values: Tensor, ids: Tensor, statistics: kernels.RowStatistics) -> Tensor:
     """Rank of each candidate. Values at or above the n-th best are counted within the top n, the others in the row."""
     top = statistics.top_values
     ranks = 1 + (top[:, None, :] > values[:, :, None]).sum(dim=2)
     outside = values < top[:, -1:] if top.shape[1] else torch.ones_like(ids, dtype=torch.bool)
     rows, places = (outside & (ids >= 0) & ~values.isneginf()).nonzero(as_tuple=True)
-    ranks[rows, places] = 1 + kernels.count_greater(logits, rows, values[rows, places], wanted.path)
+    ranks[rows, places] = 1 + kernels.count_greater(logits, rows, values[rows, places])
     return ranks

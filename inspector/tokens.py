@@ -164,6 +164,8 @@ def pieces_text(pieces: Sequence[bytes]) -> tuple[str, list[int], list[int]]:
 
 def check_ids(vocabulary: Vocabulary, ids: Sequence[int], name: str) -> list[int]:
     """Token ids as ints below the width of the model's head. Raises InputError naming the first bad one."""
+    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
+        raise InputError(f"{name} must be a list of token ids, got {ids!r}")
     checked = []
     for i, token_id in enumerate(ids):
         if isinstance(token_id, bool) or not hasattr(token_id, "__index__"):
@@ -178,6 +180,21 @@ def check_ids(vocabulary: Vocabulary, ids: Sequence[int], name: str) -> list[int
 def encode_plain(vocabulary: Vocabulary, text: str) -> list[int]:
     """Ids of a text without any special token added."""
     return list(vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def encode_after(vocabulary: Vocabulary, text: str, name: str, parse_special: bool = True) -> list[int]:
+    """Ids of a text that goes on from another one: without the space that SentencePiece puts before a text of its own."""
+    ids = _encode(vocabulary, text, name, parse_special)
+    if _spelling(vocabulary, ids) != b" " + text.encode():
+        return ids
+    before = _encode(vocabulary, "\n", name, parse_special)  # takes the space in the text's stead
+    both = _encode(vocabulary, "\n" + text, name, parse_special)
+    rest = both[len(before) :]
+    return rest if both[: len(before)] == before and _spelling(vocabulary, rest) == text.encode() else ids
+
+
+def _spelling(vocabulary: Vocabulary, ids: Sequence[int]) -> bytes:
+    return b"".join(vocabulary.bytes_of(i) for i in ids)
 
 
 def _encode(vocabulary: Vocabulary, text: str, name: str, parse_special: bool) -> list[int]:
@@ -215,14 +232,13 @@ def _join(
     ids = bos + prompt_ids
     boundary = len(ids)
     text = prompt_text
-    if completion is not None and len(completion):
+    if completion is not None and not isinstance(completion, str):
+        completion = check_ids(vocabulary, completion, "completion")
+    if completion:
         given = completion if isinstance(completion, str) else None
-        if given is not None:
-            more = _encode(vocabulary, given, "completion", parse_special)
-            if prompt is not None and _encode(vocabulary, prompt + given, "prompt", parse_special) != prompt_ids + more:
-                notes.append("prompt and completion were tokenised separately; as one text the tokens at the boundary would differ")
-        else:
-            more = check_ids(vocabulary, completion, "completion")
+        more = list(completion) if given is None else encode_after(vocabulary, given, "completion", parse_special)
+        if given is not None and prompt is not None and _encode(vocabulary, prompt + given, "prompt", parse_special) != prompt_ids + more:
+            notes.append("prompt and completion were tokenised separately; as one text the tokens at the boundary would differ")
         more_text, more_starts, more_ends = _spans(vocabulary, given, more, parse_special, notes)
         ids += more
         starts += [len(text) + s for s in more_starts]
