@@ -17,6 +17,7 @@ test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/browser
 
 bench: $(VENV)/.run
+	$(BIN)/python -m benchmarks.score --growth
 	$(BIN)/python -m benchmarks.memory
 
 lint: $(VENV)/.dev

@@ -183,7 +183,7 @@ def _check_room(folder: Path, dtype: torch.dtype, config: Any, device: torch.dev
     else:
         return
     if need > free:
-        raise ModelError(f"{folder} needs {need / 1e9:.1f} GB as {dtype}, but {device} has {free / 1e9:.1f} GB free")
+        raise ModelError(f"{folder} needs {need / 1e9:.2g} GB as {dtype}, but {device} has {free / 1e9:.2g} GB free")
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from inspector.errors import InputError
 from inspector.events import Progress, Running, SampledTokens
 from inspector.forward import Prefill, decode_step
 from inspector.models import LoadedModel
@@ -62,6 +63,8 @@ def sample(
     live = list(drafts)
     cache = start.cache
     if len(live) > 1:
+        if not all(hasattr(layer, "batch_repeat_interleave") for layer in cache.layers):
+            raise InputError("continuations must be 1 for this model: its recurrent state cannot be repeated for several")
         cache.batch_repeat_interleave(len(live))
     hidden = start.hidden[-1:].expand(len(live), -1)
     for done in range(max_new_tokens):

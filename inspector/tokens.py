@@ -51,6 +51,7 @@ class Vocabulary:
         parts = json.loads(backend.to_str()) if backend is not None else {}
         self._byte_level = "ByteLevel" in json.dumps([parts.get("decoder"), parts.get("pre_tokenizer")])
         self._bytes_of = lru_cache(maxsize=None)(self._find_bytes)
+        self._text_of = lru_cache(maxsize=None)(self._find_text)
 
     def bytes_of(self, token_id: int) -> bytes:
         """The UTF-8 bytes that the token stands for; empty for an id without a text."""
@@ -76,6 +77,9 @@ class Vocabulary:
 
     def text_of(self, token_id: int) -> str:
         """The token by itself: its text, bytes that are no whole character as `\\xf0`, `<id 49200>` without a text."""
+        return self._text_of(int(token_id))
+
+    def _find_text(self, token_id: int) -> str:
         if not self.has_text(token_id):
             return f"<id {token_id}>"
         return self.bytes_of(token_id).decode("utf-8", "backslashreplace")

@@ -428,6 +428,8 @@ def _cut_code(token, value, edit_ids, edit_codes, outside_code, codes, min_p_val
         return np.int64(edit_codes[at])
     if outside_code > 0 and not edited:
         return np.int64(outside_code)
+    if value == -np.inf:
+        return np.int64(0)  # the model itself gave −inf
     if value < min_p_value:
         return np.int64(codes[0])
     if value < top_k_value:
