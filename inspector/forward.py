@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from inspector.errors import InputError, ModelError
@@ -77,6 +78,47 @@ class Head:
         return whole.shape[-1]
 
 
+class _ReservedLayer(DynamicLayer):
+    """A layer's keys and values with room for all tokens to come: growing block by block would copy them each time, and
+    leave holes in memory."""
+
+    def __init__(self, new_tokens: int, earlier: DynamicLayer) -> None:
+        super().__init__()
+        self._new_tokens = new_tokens
+        self._earlier = earlier
+        self._length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        super().lazy_initialization(key_states, value_states)
+        held = self._earlier.get_seq_length()
+        self._room = [s.new_empty(*s.shape[:2], held + self._new_tokens, s.shape[3]) for s in (key_states, value_states)]
+        if held:
+            self._write(self._earlier.keys, self._earlier.values)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self._write(key_states, value_states)
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self._length if self.is_initialized else self._earlier.get_seq_length()
+
+    def _write(self, keys: Tensor, values: Tensor) -> None:
+        end = self._length + keys.shape[2]
+        for room, states in zip(self._room, (keys, values)):
+            room[:, :, self._length : end] = states
+        self._length = end
+        self.keys, self.values = (room[:, :, :end] for room in self._room)
+
+    def plain(self) -> DynamicLayer:
+        """The same keys and values in a layer that may be shared and grows by copying."""
+        layer = DynamicLayer()
+        layer.lazy_initialization(self.keys, self.values)
+        layer.keys, layer.values = self.keys, self.values
+        return layer
+
+
 @dataclass(frozen=True)
 class Prefill:
     """hidden: [T, H], row t predicts token t + 1. cache: the keys and values of all T tokens."""
@@ -95,12 +137,14 @@ def prefill(model: Any, ids: Sequence[int], cache: DynamicCache | None = None) -
     """Run the base model over `ids`, after what `cache` already holds (which is extended in place)."""
     base = base_of(model)
     cache = cache if cache is not None else DynamicCache(config=model.config)
+    cache.layers = [_ReservedLayer(len(ids), layer) if type(layer) is DynamicLayer else layer for layer in cache.layers]
     tokens = torch.tensor(ids, dtype=torch.long, device=next(base.parameters()).device)
     parts = []
     for start, end in chunks(0, len(ids), BLOCK_TOKENS):
         yield Progress("running the model", start, len(ids))
         output = base(input_ids=tokens[None, start:end], cache=cache, use_cache=True)
         parts.append(output.last_hidden_state[0])
+    cache.layers = [layer.plain() if isinstance(layer, _ReservedLayer) else layer for layer in cache.layers]
     return Prefill(parts[0] if len(parts) == 1 else torch.cat(parts), cache)
 
 
