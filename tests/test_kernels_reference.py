@@ -85,6 +85,12 @@ def test_a_row_with_nan_or_inf_is_reported_and_no_other(bad):
     assert reference.row_statistics(logits, torch.zeros(3, dtype=torch.long), 1).has_nan.tolist() == [False, True, False]
 
 
+def test_a_row_with_nan_leaves_the_ties_of_the_others_alone():
+    logits = torch.zeros(2, 50)
+    logits[1, 3] = torch.nan
+    assert reference.row_statistics(logits, torch.zeros(2, dtype=torch.long), 4).top_ids[0].tolist() == [0, 1, 2, 3]
+
+
 # few different values, so that ties are common; quarters, so that they are exact
 values = st.one_of(st.just(-math.inf), st.integers(-20, 20).map(lambda quarter: quarter / 4))
 rows = st.lists(values, min_size=1, max_size=16).filter(lambda row: max(row) > -math.inf)

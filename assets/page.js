@@ -1,0 +1,34 @@
+// Runs once on load: a slider below each number of the sampler, and from a point in a plot to its token.
+() => {
+  const SLIDERS = {
+    temperature: [0, 2, 0.05], top_p: [0.01, 1, 0.01], min_p: [0, 1, 0.01], top_k: [0, 200, 1], repetition_penalty: [0.5, 2, 0.05],
+    frequency_penalty: [-2, 2, 0.1], presence_penalty: [-2, 2, 0.1],
+  };
+  for (const [name, [min, max, step]] of Object.entries(SLIDERS)) {
+    const field = document.querySelector(`#${name} input[type=number]`);
+    if (!field) continue;
+    const slider = Object.assign(document.createElement("input"), { type: "range", min, max, step, value: field.value, className: "li-slider" });
+    slider.setAttribute("aria-label", `${name}, slider`);
+    field.closest("label").insertAdjacentElement("afterend", slider);
+    let waiting = null;
+    slider.addEventListener("input", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => {
+        field.value = slider.value;
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+      }, 80);
+    });
+    // the field also changes from the server (reset, presets), which no event tells
+    setInterval(() => {
+      if (document.activeElement !== slider && slider.value !== field.value && field.value !== "") slider.value = field.value;
+    }, 250);
+  }
+  document.addEventListener("click", (event) => {
+    const plot = event.target.closest?.(".js-plotly-plot");
+    const point = plot?._hoverdata?.[0];
+    if (point?.data?.meta !== "tokens") return;
+    const token = document.getElementById("li-t" + point.customdata);
+    token?.scrollIntoView({ block: "center" });
+    if (!token?.classList.contains("li-pinned")) token?.click();
+  }, true);
+}

@@ -1,0 +1,189 @@
+"""What the page does when something is pressed: functions from values to values, wired in layout.py."""
+
+from collections.abc import Generator
+from typing import Any
+
+import gradio as gr
+
+from inspector.errors import InspectorError
+from inspector.events import finish
+from inspector.page import cards, detail, downloads, plots, table
+from inspector.page.compare import compare, comparison_html
+from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS, SamplerForm, TextForm, read_arguments
+from inspector.page.heatmap import payload
+from inspector.page.history import history_values
+from inspector.page.host import ModelHost
+from inspector.page.running import done_html, error_html, run
+from inspector.page.session import CancelFlag, Result, Session
+from inspector.page.share import PREFIX, decode, encode
+
+PLOTS = 5
+SHOWN = 18 + PLOTS  # what `show` returns
+
+Steps = Generator[tuple[Any, ...], None, None]
+
+
+def inspect(host: ModelHost, session: Session, flag: CancelFlag, mode: str, values: tuple[Any, ...]) -> Steps:
+    """Yields (status, live text, session). An error is shown beside the inputs, which stay as they are."""
+    try:
+        arguments = read_arguments(*_forms(values), mode)
+    except InspectorError as error:
+        yield from _failed(error)
+    yield from run_and_add(host, session, flag, arguments)
+
+
+def run_and_add(host: ModelHost, session: Session, flag: CancelFlag, arguments: dict[str, Any], name: str = "", parent: int = 0) -> Steps:
+    """Yields (status, live text, session) while a new result is made."""
+    try:
+        running = run(host, arguments, flag)
+        while True:
+            try:
+                status, live = next(running)
+            except StopIteration as end:
+                report = end.value
+                break
+            yield status, live, gr.skip()
+    except InspectorError as error:
+        yield from _failed(error)
+    session.add(report, name, parent)
+    yield done_html(report), gr.skip(), session
+
+
+def _failed(error: InspectorError) -> Steps:
+    yield error_html(error), "", gr.skip()
+    raise gr.Error(str(error), print_exception=False) from None
+
+
+def branch(host: ModelHost, session: Session, flag: CancelFlag, mode: str, chosen: int | None, values: tuple[Any, ...]) -> Steps:
+    """Take another token at the pinned place and sample on from there: a new result below the shown one."""
+    result = session.current
+    if result is None or session.pinned is None or chosen is None:
+        return
+    sequence, position = session.pinned
+    tokens = result.report.tokens
+    before = tokens[((tokens["sequence"] == 0) & (tokens["source"] == "prompt")) | (tokens["sequence"] == sequence)]
+    ids = before[before["position"] < position]["token_id"].tolist()
+    try:
+        arguments = read_arguments(*_forms(values), mode)
+    except InspectorError as error:
+        yield from _failed(error)
+    # the chosen token belongs to the prompt, so that the continuation starts after it and reuses what is cached
+    arguments = _of_ids(arguments) | {"prompt": [*ids, chosen], "continuations": 1}
+    token = host.inspector.loaded.vocabulary.text_of(chosen) if host.inspector else str(chosen)
+    yield from run_and_add(host, session, flag, arguments, f"{token!r} at {position}", result.number)
+
+
+def live(host: ModelHost, session: Session, mode: str, is_live: bool, values: tuple[Any, ...]) -> Session | dict[str, Any]:
+    """The shown result scored again with the parameters as they are now; a wrong one is told elsewhere, at the fields."""
+    result = session.current
+    if not is_live or result is None or host.inspector is None:
+        return gr.skip()
+    run_record = result.report.run
+    try:
+        arguments = _of_ids(read_arguments(*_forms(values), mode))
+        arguments |= {"prompt": run_record["prompt_ids"], "completion": run_record["completion_ids"] or None, "continuations": 0}
+        session.replace(finish(host.inspector.stream(**arguments)))
+    except InspectorError:
+        return gr.skip()
+    return session
+
+
+def show(session: Session, mode: str) -> list[Any]:
+    """The shown result in the chosen mode, beside the one it is compared with; nothing is run."""
+    result = _in_mode(session, session.shown, mode)
+    if result is None:
+        return [session, "", gr.update(visible=True), gr.update(visible=False), *[gr.skip()] * (SHOWN - 4)]
+    other = _in_mode(session, session.other, mode)
+    report = result.report
+    comparison = ""
+    if other:
+        comparison = comparison_html(report, other.report, compare(report, other.report), (result.name, other.name))
+    return [
+        session, "", gr.update(visible=False), gr.update(visible=True), cards.summary_html(report), payload(result, other), comparison,
+        *pin_values(session), *plots.figures(report), table.rows(report), table.note(report), cards.notes_html(report),
+        cards.run_html(report), *history_values(session),
+    ]  # fmt: skip
+
+
+def _in_mode(session: Session, number: int, mode: str) -> Result | None:
+    """A result read in `mode`, and kept so."""
+    result = session.find(number)
+    if result is None or result.report.mode.value == mode:
+        return result
+    changed = Result(result.number, result.name, result.report.with_mode(mode), result.parent)
+    session.results = [changed if r.number == number else r for r in session.results]
+    return changed
+
+
+def files(session: Session) -> list[Any]:
+    """Files of the shown result if somebody waits for them; buttons of an older result go dead."""
+    result = session.current
+    if result is None or not session.wants_files:
+        return [gr.update(value=None, interactive=False)] * len(downloads.FILES)
+    return [gr.update(value=path, interactive=path is not None) for path in downloads.make_files(result)]
+
+
+def open_files(session: Session) -> list[Any]:
+    session.wants_files = True
+    return [session, *files(session)]
+
+
+def leave_files(session: Session, event: gr.SelectData) -> Session:
+    session.wants_files = event.value == "Download"
+    return session
+
+
+def pin(session: Session, event: gr.EventData) -> list[Any]:
+    session.pinned = (int(event.sequence), int(event.position))
+    return [session, *pin_values(session)]
+
+
+def unpin(session: Session) -> list[Any]:
+    session.pinned = None
+    return [session, *pin_values(session)]
+
+
+def pin_values(session: Session) -> list[Any]:
+    """The pinned token's table, its plot, and the choice of what to take instead."""
+    result = session.current
+    if result is None or session.pinned is None:
+        return [detail.HINT, gr.update(visible=False), gr.update(visible=False), gr.skip()]
+    text = detail.pinned_html(result.report, *session.pinned)
+    choices = detail.choices(result.report, *session.pinned)
+    if not choices:
+        return [text, gr.update(visible=False), gr.update(visible=False), gr.skip()]
+    figure = detail.pinned_figure(result.report, *session.pinned)
+    return [text, gr.update(value=figure, visible=True), gr.update(visible=True), gr.update(choices=choices, value=choices[0][1])]
+
+
+def share(address: str, mode: str, model: str, *values: Any) -> str:
+    """A link to this form. Raises gr.Error for one that would be too long."""
+    try:
+        return f"{address}#{encode(*_forms(values), mode, model)}"
+    except InspectorError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+
+
+def restore(code: str) -> list[Any]:
+    """The mode, the model's name and the form of a link; nothing changes where the page was opened without one."""
+    unchanged = [gr.skip()] * (2 + len(TEXT_FIELDS) + len(SAMPLER_FIELDS))
+    if not code.startswith(PREFIX):
+        return unchanged
+    try:
+        text, sampler, mode, model = decode(code)
+    except InspectorError as error:
+        gr.Warning(str(error))
+        return unchanged
+    values = [*(getattr(text, n) for n in TEXT_FIELDS), *(getattr(sampler, n) for n in SAMPLER_FIELDS)]
+    return [mode, model or gr.skip(), *values]
+
+
+def _of_ids(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without those that say how a text becomes ids."""
+    about_text = ("chat", "completion", "add_generation_prompt", "add_bos", "parse_special")
+    return {name: value for name, value in arguments.items() if name not in about_text}
+
+
+def _forms(values: tuple[Any, ...]) -> tuple[TextForm, SamplerForm]:
+    text = len(TEXT_FIELDS)
+    return TextForm(*values[:text]), SamplerForm(*values[text : text + len(SAMPLER_FIELDS)])
