@@ -79,6 +79,7 @@ function fill(boxes, began) {
   };
   const finish = () => {
     mark(tokenOf(panes[0], pinned), "li-pinned");
+    sections.dataset.result = data.key;
     requestAnimationFrame(() => performance.measure("heatmap", { start: began })); // until the frame that shows it
   };
   if (go(FIRST_TOKENS)) return finish();

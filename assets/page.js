@@ -14,13 +14,14 @@
     slider.addEventListener("input", () => {
       clearTimeout(waiting);
       waiting = setTimeout(() => {
+        waiting = null;
         field.value = slider.value;
         field.dispatchEvent(new Event("input", { bubbles: true }));
       }, 80);
     });
     // the field also changes from the server (reset, presets), which no event tells
     setInterval(() => {
-      if (document.activeElement !== slider && slider.value !== field.value && field.value !== "") slider.value = field.value;
+      if (waiting === null && document.activeElement !== slider && slider.value !== field.value && field.value !== "") slider.value = field.value;
     }, 250);
   }
   document.addEventListener("click", (event) => {

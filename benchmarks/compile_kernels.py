@@ -88,7 +88,9 @@ def builds() -> Iterator[Build]:
             for has_raw in (True, False):
                 off = () if has_raw else (("raw", None), ("raw_maximum", None), ("raw_log_sum", None))
                 switches = (*zip(("MIN_P", "TOP_K", "TOP_P"), filters), ("RAW", has_raw), ("BLOCK", triton_filters.BLOCK))
-                yield Build("triton_filters", "filter_kernel", dtype, (*switches, *off), warps=8)
+                yield Build(
+                    "triton_filters", "filter_kernel", dtype, (*switches, *off), warps=8, most_registers=triton_filters.MOST_REGISTERS
+                )
 
 
 def row_statistics_builds(dtype: str, size: int, vocabulary: int) -> Iterator[Build]:
@@ -108,18 +110,21 @@ def row_statistics_builds(dtype: str, size: int, vocabulary: int) -> Iterator[Bu
 
 def fused_head_builds(dtype: str) -> Iterator[Build]:
     module, size = "triton_fused_head", triton_fused_head.SEGMENT
-    for rounded in (False,) if dtype == "fp32" else (True, False):
-        for scaled, capped in ((False, False), (True, True)):
-            head = (("SCALED", scaled), ("CAPPED", capped), ("ROUNDED", rounded))
-            gather = (*head, ("COLUMNS", triton_fused_head.COLUMNS), ("BLOCK_H", triton_fused_head.GATHER_DEPTH))
-            yield Build(module, "gather_kernel", dtype, gather, warps=4)
-            for rows in (8, 1024):
-                shape = triton_fused_head.tile_shape(rows, TORCH_DTYPES[dtype])
-                warps, stages = shape.pop("num_warps"), shape.pop("num_stages")
-                for adjusted, biased in ((False, False), (True, False), (True, True)):
-                    none = () if biased else (("bias", None),)
-                    constants = (*head, ("ADJUSTED", adjusted), ("BIASED", biased), *shape.items(), ("SEGMENT", size), *none)
-                    yield Build(module, "tile_kernel", dtype, constants, warps, stages)
+    # float32 is never rounded; half precision unrounded is the same code without a conversion, so once
+    heads = (
+        ((False, False, False), (True, True, False)) if dtype == "fp32" else ((False, False, True), (True, True, True), (True, True, False))
+    )
+    for switches in heads:
+        head = tuple(zip(("SCALED", "CAPPED", "ROUNDED"), switches))
+        gather = (*head, ("COLUMNS", triton_fused_head.COLUMNS), ("BLOCK_H", triton_fused_head.GATHER_DEPTH))
+        yield Build(module, "gather_kernel", dtype, gather, warps=4)
+        for rows in (8, 1024):
+            shape = triton_fused_head.tile_shape(rows, TORCH_DTYPES[dtype])
+            warps, stages, most = shape.pop("num_warps"), shape.pop("num_stages"), shape.pop("maxnreg", None)
+            for adjusted, biased in ((False, False), (True, False), (True, True)):
+                none = () if biased else (("bias", None),)
+                constants = (*head, ("ADJUSTED", adjusted), ("BIASED", biased), *shape.items(), ("SEGMENT", size), *none)
+                yield Build(module, "tile_kernel", dtype, constants, warps, stages, most)
 
 
 def compiled(build: Build, architecture: int) -> Resources:

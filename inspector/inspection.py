@@ -56,7 +56,8 @@ class Inspector:
     def __init__(self, loaded: LoadedModel, kernel_path: str = "auto", cache_bytes: int = CACHE_BYTES) -> None:
         self._cache = PromptCache(cache_bytes)
         self.loaded = loaded
-        self.kernel_path = _kernel_path(kernel_path, loaded.device)
+        chosen = _kernel_path(kernel_path, loaded.device)
+        self.kernel_path, self.kernel_warning = chosen.name, chosen.warning
 
     @classmethod
     def load(
@@ -195,7 +196,7 @@ class Inspector:
     def _record(self, request: Request, rows: ScoredRows, drawn: Sequence[Continuation]) -> dict[str, Any]:
         """run.json: everything needed to repeat the run, as JSON values."""
         text, loaded, params = request.text, self.loaded, request.resolved.params
-        notes = [*text.notes, *request.resolved.notes, *loaded.notes]
+        notes = [*([self.kernel_warning] if self.kernel_warning else []), *text.notes, *request.resolved.notes, *loaded.notes]
         if not request.process_prompt:
             notes.append("prompt rows are not processed (prompt_processing=off): processed equals raw there, as in the engine")
         return {
@@ -259,7 +260,7 @@ def _seeds(seed: int | str | None, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def _kernel_path(path: str, device: torch.device) -> str:
+def _kernel_path(path: str, device: torch.device) -> kernels.KernelPath:
     try:
         return kernels.choose_path(path, device)
     except ValueError as error:

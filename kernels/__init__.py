@@ -3,7 +3,10 @@
 Knows nothing of models, texts or sampling parameters; tensors in, tensors out, on the device where they are.
 """
 
-from functools import cache
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -16,6 +19,7 @@ __all__ = [
     "PATHS",
     "Adjustment",
     "FilterCodes",
+    "KernelPath",
     "RowScores",
     "RowStatistics",
     "choose_path",
@@ -24,25 +28,58 @@ __all__ = [
     "score_rows",
 ]
 
-PATHS = ("auto", "numba", "torch")
+PATHS = ("auto", "triton", "numba", "torch")
 
 
-def choose_path(path: str, device: torch.device) -> str:
-    """The path that `path` stands for on `device`: numba on a CPU, else torch. Raises ValueError for a path that cannot be."""
+@dataclass(frozen=True)
+class KernelPath:
+    """The path that rows are scored by. warning: why it is not the one that was asked for, empty if it is."""
+
+    name: str
+    warning: str = ""
+
+
+def choose_path(path: str, device: torch.device) -> KernelPath:
+    """The path that `path` stands for on `device`; auto is Triton on CUDA, numba on a CPU, else torch.
+
+    A kernel that does not compile or run on the device gives way to torch, with a warning. Raises ValueError for a path
+    that cannot be on this device at all.
+    """
     if path not in PATHS:
         raise ValueError(f"kernels must be one of {', '.join(PATHS)}, got {path!r}")
-    if path == "auto":
-        return "numba" if device.type == "cpu" else "torch"
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if path == "triton" and device.type != "cuda" and not interpreted:
+        raise ValueError(f"kernels triton works on a CUDA device (or with TRITON_INTERPRET=1), and the model is on {device}")
     if path == "numba" and device.type != "cpu":
         raise ValueError(f"kernels numba works on the CPU only, and the model is on {device}")
-    return path
+    name = {"cuda": "triton", "cpu": "numba"}.get(device.type, "torch") if path == "auto" else path
+    if name == "torch":
+        return KernelPath("torch")
+    try:
+        _try_path(name, device)
+    except Exception as error:  # a compiler may fail in any way; it is told, not hidden
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return KernelPath("torch", f"the {name} kernels do not run on {device} ({reason}); the slower torch path is used")
+    return KernelPath(name)
 
 
 def score_rows(logits: Tensor, own_ids: Tensor, requested_ids: Tensor, top_n: int, adjustment: Adjustment, path: str) -> RowScores:
-    """Both readings of rows of logits [rows, V], any float dtype, in one visit. See RowScores; path: as chosen."""
-    if path != "numba":
-        raise ValueError(f"kernels {path} does not score whole rows; run the pipeline and row_statistics")
-    return _cpu().score_rows(logits, own_ids, requested_ids, top_n, adjustment)
+    """Both readings of rows of logits [rows, V], any float dtype, in one visit. See RowScores; path: triton or numba."""
+    return _module(path).score_rows(logits, own_ids, requested_ids, top_n, adjustment)
+
+
+def _module(path: str) -> ModuleType:
+    """Imported on first use: numba and triton take a while, and only their own path needs them."""
+    return import_module({"triton": "kernels.triton_score", "numba": "kernels.cpu"}[path])
+
+
+def _try_path(path: str, device: torch.device) -> None:
+    """Compile (or take from the cache) and run a path's kernels on a small row, every filter on."""
+    logits = torch.zeros(1, 300, device=device)
+    ids = torch.zeros(1, dtype=torch.long, device=device)
+    codes = torch.zeros(1, 1, dtype=torch.int8, device=device)
+    a = Adjustment(ids, torch.ones(1, 1, device=device), codes, 0, 0.5, 0.1, 2, 0.9, FilterCodes(1, 2, 3))
+    score_rows(logits, ids, ids, 3, a, path)
 
 
 def row_statistics(logits: Tensor, own_ids: Tensor, top_n: int) -> RowStatistics:
@@ -53,10 +90,3 @@ def row_statistics(logits: Tensor, own_ids: Tensor, top_n: int) -> RowStatistics
 def count_greater(logits: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     """See `reference.count_greater`."""
     return reference.count_greater(logits, rows, values)
-
-
-@cache
-def _cpu():
-    from kernels import cpu
-
-    return cpu

@@ -202,7 +202,7 @@ rows = st.lists(values, min_size=9, max_size=9).filter(lambda row: max(row) > -m
 
 
 @interpreted
-@settings(deadline=None, max_examples=25, derandomize=True, database=None)
+@settings(deadline=None, max_examples=20, derandomize=True, database=None)
 @given(
     batch=st.lists(rows, min_size=3, max_size=3),
     min_p=st.sampled_from([0.0, 0.02, 0.3, 1.0]),

@@ -27,7 +27,8 @@ def summary_html(report: Report) -> str:
         name = f"Continuation {part.sequence}" if part.sequence else str(part.source).capitalize()
         values = _values(part)
         cards = "".join(
-            f"<div class='li-card-box' title='{escape(definition)}'><dt>{title}</dt><dd>{values[key]}</dd><small>{note}</small></div>"
+            f"<div class='li-card-box' title='{escape(definition)}'><dt>{title}</dt>"
+            f"<dd>{values[key]}</dd><dd class='li-card-note'>{note}</dd></div>"
             for key, title, note, definition in CARDS
         )
         rows.append(f"<section class='li-summary' aria-label='Summary of {name}'><h3>{name}</h3><dl>{cards}</dl></section>")

@@ -215,7 +215,7 @@ def _wire_share(page: gr.Blocks, controls: Controls, mode: gr.Radio) -> None:
     form = [*controls.text.values(), *controls.sampler.values()]
     where = [controls.link, mode, controls.model.name, *form]
     controls.share.click(actions.share, where, controls.link, js=OWN_ADDRESS, **QUIET).success(None, controls.link, js=COPY, **QUIET)
-    page.load(actions.restore, controls.link, [mode, controls.model.name, *form], js=LINKED_CODE, **QUIET)
+    page.load(actions.restore, controls.link, [mode, controls.model.name, *form], js=LINKED_CODE, queue=False, **QUIET)
 
 
 def _wire_model(host: ModelHost, region: model.ModelRegion, chip: gr.HTML) -> None:
@@ -258,8 +258,9 @@ def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr
             ended(idle, outputs=buttons, queue=False, **QUIET)
         _then_show(ran.success, results, session)
     controls.cancel.click(stop, flag, queue=False, **QUIET)
+    movable = [*controls.sampler.values(), controls.live]
     moved = gr.on(
-        [*(f.change for f in controls.sampler.values()), controls.live.change], run_live, [session, results.mode, controls.live, *form], session,
+        [field.change for field in movable], run_live, [session, results.mode, controls.live, *form], session,
         trigger_mode="always_last", **QUIET, **MODEL_WORK,
     )  # fmt: skip
     _then_show(moved.success, results, session)
@@ -298,5 +299,7 @@ def _wire_results(results: Results, session: gr.State) -> None:
 
 
 def _then_show(event: Callable[..., Any], results: Results, session: gr.State) -> None:
-    shown = event(actions.show, [session, results.mode], [session, results.live, *results.outputs()], **QUIET)
-    shown.then(actions.files, session, results.files, **QUIET)
+    # a result that comes while the last one is still being drawn must be drawn too
+    latest: dict[str, Any] = {**QUIET, "trigger_mode": "always_last"}
+    shown = event(actions.show, [session, results.mode], [session, results.live, *results.outputs()], **latest)
+    shown.then(actions.files, session, results.files, **latest)

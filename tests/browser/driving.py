@@ -5,11 +5,11 @@ def inspect(page, text: str | None = None) -> None:
     """Press Inspect, after typing `text` if given, and wait for the new result."""
     if text is not None:
         page.fill("#prompt textarea", text)
-    before = page.evaluate("document.querySelector('#run')?.innerText ?? ''")
+    shown = "document.querySelector('#heatmap .li-sections')?.dataset.result ?? ''"
+    before = page.evaluate(shown)
     page.click("#inspect")
-    page.wait_for_selector("#status .li-done", timeout=60_000)
-    page.wait_for_function("before => (document.querySelector('#run')?.innerText ?? '') !== before", arg=before, timeout=60_000)
-    page.wait_for_selector("#heatmap [data-i]")
+    page.wait_for_function(f"before => ({shown}) !== before", arg=before, timeout=60_000)
+    page.wait_for_selector("#status .li-done")
 
 
 def token_count(page, section: int | None = None) -> int:
