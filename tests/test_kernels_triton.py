@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_kernels_cpu import FILTERS, adjustment, check
 
 from kernels import reference
 
@@ -261,3 +262,21 @@ def test_fused_head_rounds_the_logits_as_a_model_does():
     assert got.raw.own_rank.tolist() == (1 + (stored > stored.gather(1, own[:, None])).sum(dim=1)).tolist()
     exact = fused_head(hidden, weight, own, 5, torch.arange(500), rounded=False)
     assert torch.equal(exact.requested_values, hidden.float() @ weight.float().T)
+
+
+@interpreted
+@pytest.mark.parametrize("options", FILTERS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_whole_rows_are_scored_as_float64_does(dtype, options):
+    logits, own = random_logits((3, 1000), dtype)
+    edits = {0: (-torch.inf, 2), 3: (20.0, 0), 17: (-5.0, 0), 999: (-torch.inf, 3)}
+    requested = torch.tensor([0, 5, 17])
+    check(logits, own, adjustment(3, **options), requested=requested, path="triton")
+    check(logits, own, adjustment(3, edits, **options), requested=requested, path="triton")
+
+
+@interpreted
+def test_only_listed_tokens_are_left_where_the_others_are_cut():
+    logits, own = random_logits((2, 500), torch.float32)
+    edits = {7: (logits[0, 7].item(), 0), 400: (1.5, 0)}
+    check(logits, own, adjustment(2, edits, outside_code=1, top_p=0.9), requested=torch.tensor([400]), path="triton")
