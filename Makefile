@@ -1,4 +1,5 @@
-# Set-up is part of each command: `make run` and `make test` work on a fresh machine.
+# Set-up is part of each command: `make run` and `make test` work on a fresh machine. `make test` runs two of the browser
+# tests (where there is a Chromium), `make test-browser` all of them.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ run: $(VENV)/.run
 	$(BIN)/python app.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -m "essential or not browser"
 
 test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/browser

@@ -5,6 +5,7 @@ logits never exists.
 """
 
 import copy
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,7 +143,7 @@ def prefill(model: Any, ids: Sequence[int], cache: DynamicCache | None = None) -
     parts = []
     for start, end in chunks(0, len(ids), BLOCK_TOKENS):
         yield Progress("running the model", start, len(ids))
-        output = base(input_ids=tokens[None, start:end], cache=cache, use_cache=True)
+        output = base(input_ids=tokens[None, start:end], use_cache=True, **_cache_argument(base, cache))
         parts.append(output.last_hidden_state[0])
     cache.layers = [layer.plain() if isinstance(layer, _ReservedLayer) else layer for layer in cache.layers]
     return Prefill(parts[0] if len(parts) == 1 else torch.cat(parts), cache)
@@ -151,7 +152,13 @@ def prefill(model: Any, ids: Sequence[int], cache: DynamicCache | None = None) -
 @torch.inference_mode()
 def decode_step(model: Any, last_ids: Tensor, cache: DynamicCache) -> Tensor:
     """last_ids: [n], one new token a sequence -> hidden [n, H]; the cache is extended in place."""
-    return base_of(model)(input_ids=last_ids[:, None], cache=cache, use_cache=True).last_hidden_state[:, -1]
+    base = base_of(model)
+    return base(input_ids=last_ids[:, None], use_cache=True, **_cache_argument(base, cache)).last_hidden_state[:, -1]
+
+
+def _cache_argument(base: Any, cache: DynamicCache) -> dict[str, DynamicCache]:
+    """`cache` since transformers 5.21, `past_key_values` before, which is the newest for Python 3.10."""
+    return {"cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values": cache}
 
 
 def chunk_rows(vocab_size: int, is_fused: bool) -> int:

@@ -20,12 +20,14 @@ HOSTILE = (
 )
 
 
+@pytest.mark.essential
 def test_as_many_tokens_as_the_tokenizer_gives(page, embedded):
     inspect(page, PLAIN)
     assert token_count(page) == len(embedded.loaded.vocabulary.tokenizer(PLAIN)["input_ids"])
     assert heatmap_text(page) == PLAIN
 
 
+@pytest.mark.essential
 def test_downloaded_csv_equals_the_python_api(page, embedded, tmp_path):
     inspect(page, PLAIN)
     download(page, "download-tokens-csv", tmp_path / "tokens.csv")
