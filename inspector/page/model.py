@@ -1,5 +1,6 @@
 """The model's region: which one is loaded, and the choice of another."""
 
+import os
 from collections.abc import Generator
 from dataclasses import dataclass
 from html import escape
@@ -7,9 +8,9 @@ from html import escape
 import gradio as gr
 import torch
 
-from inspector.errors import InspectorError
+from inspector.errors import InspectorError, ModelError
 from inspector.inspection import Inspector
-from inspector.models import DTYPES
+from inspector.models import DTYPES, find_source
 from inspector.page.host import ModelHost
 from inspector.page.running import error_html, progress_html
 
@@ -68,6 +69,7 @@ def first_load(host: ModelHost) -> Generator[str, None, None]:
 def change_model(host: ModelHost, name: str, dtype: str, device: str) -> Generator[tuple[str, str], None, None]:
     """(status, chip) while another model is loaded; after a failure the old one is still there."""
     try:
+        _check_place(name.strip())
         for event in host.change(name.strip(), dtype, device):
             yield progress_html(event), chip_html(host.inspector)
     except InspectorError as error:
@@ -75,3 +77,9 @@ def change_model(host: ModelHost, name: str, dtype: str, device: str) -> Generat
         yield error_html(InspectorError(f"{error}.{kept}" if kept else str(error))), chip_html(host.inspector)
         return
     yield "<p class='li-done' role='status'>Loaded.</p>", chip_html(host.inspector)
+
+
+def _check_place(name: str) -> None:
+    """On a public Space a visitor may not open what lies on the server's disk. Raises ModelError."""
+    if os.environ.get("SPACE_ID") and find_source(name).kind in ("folder", "gguf"):
+        raise ModelError("on a Space the model must be embedded or a Hub id; folders and files of the server are not opened")
