@@ -239,6 +239,8 @@ def _join(
     if completion is not None and not isinstance(completion, str):
         completion = check_ids(vocabulary, completion, "completion")
     if completion:
+        if not ids:
+            notes.append("the prompt is empty: the first token of the completion has nothing before it and is not scored")
         given = completion if isinstance(completion, str) else None
         more = list(completion) if given is None else encode_after(vocabulary, given, "completion", parse_special)
         if given is not None and prompt is not None and _encode(vocabulary, prompt + given, "prompt", parse_special) != prompt_ids + more:

@@ -398,3 +398,9 @@ def test_the_embedded_models_chat_template(embedded):
     report = embedded.inspect(chat=[{"role": "user", "content": "Hi"}])
     assert report.text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
     assert embedded.inspect("Hi").run["prompt_ids"] == embedded.loaded.vocabulary.tokenizer.encode("Hi", add_special_tokens=False)
+
+
+def test_an_empty_prompt_leaves_the_first_token_of_the_completion_unscored_with_a_note(tiny_llama):
+    report = tiny_llama.inspect("", completion="the cat")
+    assert report.tokens["raw_logprob"].isna().tolist() == [True] + [False] * (len(report.tokens) - 1)
+    assert any("the prompt is empty" in note for note in report.notes)
