@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ ALTERNATIVE_COLUMNS = (
     "processed_logprob", "raw_rank", "processed_rank", "cut_by", "listed_as",
 )  # fmt: skip
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+NULLABLE = ("raw_rank", "processed_rank", "kept_tokens")
+# by the sum of 1 for top, 2 for own, 4 for requested
+_LISTED_AS = np.array(["", "top", "own", "top+own", "requested", "top+requested", "own+requested", "top+own+requested"], dtype=object)
 _CUT_NAMES = np.array(["", *PROCESSOR_NAMES], dtype=object)
 
 
@@ -157,25 +160,23 @@ def read_csv(path: str | Path) -> pd.DataFrame:
     header = pd.read_csv(path, nrows=0).columns
     numeric = {c: [""] for c in header if c in (*FLOATS, *WHOLES)}
     table = pd.read_csv(path, keep_default_na=False, na_values=numeric, dtype={c: str for c in header if c not in numeric})
-    return _typed(table)
+    return _typed({c: table[c].fillna(-1) if c in NULLABLE else table[c] for c in table})
 
 
 def _token_table(number: int, sequence: ScoredSequence, vocabulary: Vocabulary, mode: LogprobsMode) -> pd.DataFrame:
     rows, text = sequence.rows, sequence.tokenized
-    ids = rows.token_id.tolist()
     columns = {name: getattr(rows, name).numpy() for name in TOKEN_COLUMNS if hasattr(rows, name)}
     columns |= {
-        "sequence": number,
-        "source": ["continuation" if number else "prompt" if t < text.boundary else "completion" for t in range(len(ids))],
-        "position": np.arange(len(ids)) + sequence.first,
-        "token": [vocabulary.text_of(i) for i in ids],
-        "token_bytes": [vocabulary.bytes_of(i).hex() for i in ids],
+        "sequence": np.full(len(rows), number),
+        "source": ["continuation" if number else "prompt" if t < text.boundary else "completion" for t in range(len(rows))],
+        "position": np.arange(len(rows)) + sequence.first,
+        **_texts(rows.token_id.numpy(), vocabulary),
         "start": text.starts,
         "end": text.ends,
         "score": columns[mode.column],
         "cut_by": _CUT_NAMES[columns["cut_by"]],
     }
-    return _typed(pd.DataFrame({name: columns[name] for name in TOKEN_COLUMNS}))
+    return _typed({name: columns[name] for name in TOKEN_COLUMNS})
 
 
 def _alternative_table(
@@ -200,33 +201,42 @@ def _alternative_table(
     place = np.arange(len(row)) - np.searchsorted(row, row, side="left") + 1
     chosen = ids[row, slot]
     table = {
-        "sequence": number,
+        "sequence": np.full(len(row), number),
         "position": row + sequence.first,
         "place": place,
         "token_id": chosen,
-        "token": [vocabulary.text_of(i) for i in chosen.tolist()],
-        "token_bytes": [vocabulary.bytes_of(i).hex() for i in chosen.tolist()],
+        **_texts(chosen, vocabulary),
         **{n: getattr(rows, f"candidate_{n}").numpy()[row, slot] for n in FLOATS[1:5]},
         "raw_rank": rows.candidate_raw_rank.numpy()[row, slot],
         "processed_rank": rows.candidate_processed_rank.numpy()[row, slot],
         "cut_by": _CUT_NAMES[rows.candidate_cut_by.numpy()[row, slot]],
-        "listed_as": ["+".join(w for w, is_so in zip(("top", "own", "requested"), flags) if is_so) for flags in zip(top, own, requested)],
+        "listed_as": _LISTED_AS[top + 2 * own + 4 * requested],
     }
-    return _typed(pd.DataFrame(table, columns=list(ALTERNATIVE_COLUMNS)))
+    return _typed({name: table[name] for name in ALTERNATIVE_COLUMNS})
 
 
-def _typed(table: pd.DataFrame) -> pd.DataFrame:
-    """float32 for scores, nullable integers for whole numbers (−1 in a rank or count is missing), text for the rest."""
-    columns = {}
-    for name in table.columns:
-        column = table[name]
+def _texts(ids: np.ndarray, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
+    """The text columns of token ids; each id is looked up once, for there are many more rows than ids."""
+    distinct, places = np.unique(ids, return_inverse=True)
+    tokens = [vocabulary.text_of(i) for i in distinct.tolist()]
+    token_bytes = [vocabulary.bytes_of(i).hex() for i in distinct.tolist()]
+    return {"token": np.array(tokens, dtype=object)[places], "token_bytes": np.array(token_bytes, dtype=object)[places]}
+
+
+def _typed(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """float32 for scores, nullable integers for ranks and counts (−1 is missing), int64 for whole numbers, object for text."""
+    typed = {}
+    for name, values in columns.items():
         if name in FLOATS:
-            columns[name] = column.astype("float32")
-        elif name in ("raw_rank", "processed_rank", "kept_tokens"):
-            columns[name] = column.astype("Int64").where(lambda c: c >= 0)
+            typed[name] = pd.Series(values, dtype="float32")
+        elif name in NULLABLE:
+            whole = np.asarray(values)
+            typed[name] = pd.Series(pd.arrays.IntegerArray(whole.astype(np.int64), whole < 0))
+        elif name in WHOLES:
+            typed[name] = pd.Series(values, dtype="int64")
         else:
-            columns[name] = column.astype("int64" if name in WHOLES else object)
-    return pd.DataFrame(columns)
+            typed[name] = pd.Series(values, dtype=object)
+    return pd.DataFrame(typed)
 
 
 def _exp(x: float) -> float:

@@ -14,6 +14,7 @@ from torch import Tensor
 from kernels.cpu_row import score_block
 from kernels.interface import Adjustment, FilterCodes, RowScores
 
+PART_ROWS = 32  # rows a thread takes at a time
 # columns of the float and integer outputs, in this order
 FLOATS = ("raw_logit", "raw_logprob", "processed_logit", "processed_logprob", "raw_entropy", "processed_entropy", "kept_mass")
 INTEGERS = ("raw_rank", "processed_rank", "kept_tokens", "cut_by", "bad")
@@ -64,8 +65,8 @@ def score_rows(logits: Tensor, own_ids: Tensor, requested_ids: Tensor, top_n: in
 
 
 def _in_threads(work: Callable[[int, int], None], rows: int) -> None:
-    """Rows in equal parts over torch's number of threads. Threads of our own, since numba's pools forbid two users at once."""
-    threads = min(torch.get_num_threads(), rows)
-    borders = [rows * i // threads for i in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, borders[:-1], borders[1:]))
+    """Rows in small parts over torch's number of threads: a core may be busy, for torch's own threads spin for a while after
+    a matmul. Threads of our own, since numba's pools forbid two users at once."""
+    starts = range(0, rows, PART_ROWS)
+    with ThreadPoolExecutor(min(torch.get_num_threads(), len(starts))) as pool:
+        list(pool.map(work, starts, (min(start + PART_ROWS, rows) for start in starts)))
