@@ -18,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from inspector.errors import InputError, ModelError
 from inspector.events import Progress, Running
+from kernels import LinearHead
 
 BLOCK_TOKENS = 2048  # tokens a forward call: the step of progress and of cancelling
 CHUNK_BYTES = 48 << 20  # float32 logits held at a time
@@ -48,6 +49,7 @@ class Head:
 
     The model's own `forward` is called with the base model replaced, so that no architecture's quirk has to be known
     here. What it gives is compared with the whole model once, on loading. Raises ModelError if they differ.
+    linear: the same as one matrix, for kernels that never store the logits; None where it is more than that.
     """
 
     def __init__(self, model: Any) -> None:
@@ -55,7 +57,7 @@ class Head:
         head._modules = dict(model._modules)
         head._modules[model.base_model_prefix] = _Passthrough()
         self._forward = head
-        self.width = self._check(model)
+        self.width, self.linear = self._check(model)
 
     @torch.inference_mode()
     def __call__(self, hidden: Tensor) -> Tensor:
@@ -66,17 +68,35 @@ class Head:
         return logits
 
     @torch.inference_mode()
-    def _check(self, model: Any) -> int:
+    def _check(self, model: Any) -> tuple[int, LinearHead | None]:
+        """The width of the logits, and the head as one matrix, if it is that."""
         ids = torch.tensor([[0, 1, 0]], device=next(model.parameters()).device)
         whole = model(input_ids=ids, use_cache=False).logits[0].float()
         unsupported = f"{type(model).__name__} makes its logits in a way that cannot be split from the model; it is not supported"
         try:
-            alone = self(base_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]).float()
+            hidden = base_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]
+            alone = self(hidden).float()
         except (AttributeError, TypeError) as error:  # its forward wants more of the base model than hidden states
             raise ModelError(f"{unsupported} ({error})") from error
         if whole.shape != alone.shape or not torch.allclose(whole, alone, rtol=1e-3, atol=1e-3, equal_nan=True):
             raise ModelError(unsupported)
-        return whole.shape[-1]
+        return whole.shape[-1], _linear_head(model, hidden, alone)
+
+
+def _linear_head(model: Any, hidden: Tensor, logits: Tensor) -> LinearHead | None:
+    """A head that is a matrix, a scale and a soft-cap, as its config says and its own logits [rows, V] confirm; else None."""
+    layer, config = model.get_output_embeddings(), model.config.get_text_config()
+    if not isinstance(layer, torch.nn.Linear) or layer.bias is not None or layer.weight.dtype != hidden.dtype:
+        return None
+    scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
+    softcap = getattr(config, "final_logit_softcapping", None) or 0.0
+    x = (hidden @ layer.weight.T) * scale
+    if softcap:
+        x = (x / softcap).tanh() * softcap
+    tolerance = 4 * torch.finfo(hidden.dtype).eps
+    if x.shape != logits.shape or not torch.allclose(x.float(), logits, rtol=tolerance, atol=tolerance, equal_nan=True):
+        return None
+    return LinearHead(layer.weight, scale, softcap)
 
 
 class _ReservedLayer(DynamicLayer):

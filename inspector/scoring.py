@@ -11,9 +11,11 @@ from inspector.adjust import adjustment_of
 from inspector.errors import EmptyRowError
 from inspector.events import Progress, Running
 from inspector.forward import Head, chunk_rows, chunks
-from inspector.processors import Processed, ResolvedParams, RowContext, run_pipeline, text_context
+from inspector.params import SamplingParams
+from inspector.processors import Processed, ResolvedParams, RowContext, active_processors, run_pipeline, text_context
 
 NO_RANK = -1
+HEADLESS_ROWS = 1024  # hidden states at a time, where no logits are held: a step of progress
 
 
 @dataclass(frozen=True)
@@ -151,15 +153,39 @@ def score_text(
     time.
     """
     parts = [known if known is not None else ScoredRows.unscored(ids[:1].tolist(), wanted.candidates(head.width))]
-    is_fused = wanted.path != "torch"
-    for first, last in _text_chunks(len(parts[0]), ids.shape[0], boundary, chunk_rows(head.width, is_fused)):
-        yield Progress("scoring", first, ids.shape[0])
-        raw = head(hidden[first - 1 : last - 1])
-        names = [f"token {t}" for t in range(first, last)]
-        context = text_context(resolved, ids, boundary, first, last) if last > boundary or process_prompt else None
-        score = score_rows_fused if is_fused else score_rows_plain
-        parts.append(score(raw, context, ids[first:last], wanted, names))
+    start, length = len(parts[0]), ids.shape[0]
+    middle = min(max(boundary, start), length)
+    for begin, end, params in (
+        (start, middle, resolved.params if process_prompt else SamplingParams()),
+        (middle, length, resolved.params),
+    ):
+        is_headless = _needs_no_logits(head, params, wanted)
+        for first, last in chunks(begin, end, HEADLESS_ROWS if is_headless else chunk_rows(head.width, wanted.path != "torch")):
+            yield Progress("scoring", first, length)
+            rows, own = hidden[first - 1 : last - 1], ids[first:last]
+            scored = score_rows_headless(head.linear, rows, params, own, wanted) if is_headless else None
+            if scored is None:
+                context = None if params is not resolved.params else text_context(resolved, ids, boundary, first, last)
+                score = score_rows_plain if wanted.path == "torch" else score_rows_fused
+                scored = score(head(rows), context, own, wanted, [f"token {t}" for t in range(first, last)])
+            parts.append(scored)
     return ScoredRows.concatenate(parts)
+
+
+def _needs_no_logits(head: Head, params: SamplingParams, wanted: Wanted) -> bool:
+    """Whether the fused head can say everything: no filter, nothing that differs from row to row, no further ids."""
+    is_simple = set(active_processors(params)) <= {"logit_bias", "temperature"}
+    return wanted.path == "triton" and head.linear is not None and is_simple and not wanted.token_ids
+
+
+def score_rows_headless(
+    head: kernels.LinearHead, hidden: Tensor, params: SamplingParams, own_ids: Tensor, wanted: Wanted
+) -> ScoredRows | None:
+    """Rows of hidden states [rows, H] whose logits are never stored; None where a row cannot be scored."""
+    bias_ids = torch.tensor(sorted(params.logit_bias), dtype=torch.long, device=hidden.device)
+    bias = torch.tensor([params.logit_bias[i] for i in sorted(params.logit_bias)], dtype=torch.float32, device=hidden.device)
+    temperature = 1.0 if params.is_greedy else params.temperature
+    return _scored(kernels.score_hidden(hidden, head, own_ids, wanted.top_n, temperature, bias_ids, bias), own_ids)
 
 
 def score_rows_plain(raw: Tensor, context: RowContext | None, own_ids: Tensor, wanted: Wanted, row_names: Sequence[str]) -> ScoredRows:
@@ -174,8 +200,15 @@ def score_rows_fused(raw: Tensor, context: RowContext | None, own_ids: Tensor, w
     adjustment = kernels.Adjustment.neutral(raw.shape[0]) if context is None else adjustment_of(raw, context)
     requested = torch.tensor(wanted.token_ids, dtype=torch.long, device=raw.device)
     scores = kernels.score_rows(raw, own_ids, requested, wanted.top_n, adjustment, wanted.path)
+    scored = _scored(scores, own_ids)
+    # the plain way says what is wrong with which row
+    return score_rows_plain(raw, context, own_ids, wanted, row_names) if scored is None else scored
+
+
+def _scored(scores: kernels.RowScores, own_ids: Tensor) -> ScoredRows | None:
+    """What the kernels found, on the CPU; None where a row has nothing that can be scored."""
     if bool((scores.bad != 0).any()) or bool((scores.kept_tokens == 0).any()):
-        return score_rows_plain(raw, context, own_ids, wanted, row_names)  # which says what is wrong with which row
+        return None
     columns = {f.name: getattr(scores, f.name) for f in fields(ScoredRows) if f.name != "token_id"}
     return ScoredRows(token_id=own_ids.cpu(), **{name: column.cpu() for name, column in columns.items()})
 
@@ -183,12 +216,6 @@ def score_rows_fused(raw: Tensor, context: RowContext | None, own_ids: Tensor, w
 def unprocessed(raw: Tensor) -> Processed:
     """Rows that no processor touches."""
     return Processed(raw, torch.zeros(raw.shape, dtype=torch.int8, device=raw.device), ())
-
-
-def _text_chunks(start: int, length: int, boundary: int, rows: int) -> list[tuple[int, int]]:
-    """Chunks of rows start…T−1, none across the boundary."""
-    middle = min(max(boundary, start), length)
-    return [*chunks(start, middle, rows), *chunks(middle, length, rows)]
 
 
 def _check_rows(statistics: kernels.RowStatistics, row_names: Sequence[str]) -> None:

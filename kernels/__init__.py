@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels import reference
-from kernels.interface import Adjustment, FilterCodes, RowScores
+from kernels.interface import Adjustment, FilterCodes, LinearHead, RowScores
 from kernels.reference import RowStatistics
 
 __all__ = [
@@ -20,11 +20,13 @@ __all__ = [
     "Adjustment",
     "FilterCodes",
     "KernelPath",
+    "LinearHead",
     "RowScores",
     "RowStatistics",
     "choose_path",
     "count_greater",
     "row_statistics",
+    "score_hidden",
     "score_rows",
 ]
 
@@ -68,6 +70,14 @@ def score_rows(logits: Tensor, own_ids: Tensor, requested_ids: Tensor, top_n: in
     return _module(path).score_rows(logits, own_ids, requested_ids, top_n, adjustment)
 
 
+def score_hidden(
+    hidden: Tensor, head: LinearHead, own_ids: Tensor, top_n: int, temperature: float, bias_ids: Tensor, bias_values: Tensor
+) -> RowScores:
+    """The same for hidden states [rows, H] by the fused head, which holds no logits; Triton alone. See triton_score."""
+    bias = {"bias_ids": bias_ids, "bias_values": bias_values} if len(bias_ids) else {}
+    return _module("triton").score_hidden(hidden, head, own_ids, top_n, temperature=temperature, **bias)
+
+
 def _module(path: str) -> ModuleType:
     """Imported on first use: numba and triton take a while, and only their own path needs them."""
     return import_module({"triton": "kernels.triton_score", "numba": "kernels.cpu"}[path])
@@ -80,6 +90,10 @@ def _try_path(path: str, device: torch.device) -> None:
     codes = torch.zeros(1, 1, dtype=torch.int8, device=device)
     a = Adjustment(ids, torch.ones(1, 1, device=device), codes, 0, 0.5, 0.1, 2, 0.9, FilterCodes(1, 2, 3))
     score_rows(logits, ids, ids, 3, a, path)
+    if path == "triton":
+        for dtype in (torch.float32, torch.bfloat16):
+            head = LinearHead(torch.zeros(300, 16, device=device, dtype=dtype))
+            score_hidden(head.weight[:1], head, ids, 3, 0.5, ids, torch.ones(1, device=device))
 
 
 def row_statistics(logits: Tensor, own_ids: Tensor, top_n: int) -> RowStatistics:

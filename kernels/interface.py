@@ -78,3 +78,15 @@ class RowScores:
     candidate_raw_rank: Tensor
     candidate_processed_rank: Tensor
     candidate_cut_by: Tensor
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """How hidden states [rows, H] become logits [rows, V]: `hidden @ weight.T`, times `scale`, then soft-capped (0: not).
+
+    weight: [V, H]. Each step is rounded to the weight's dtype, as a model that stores its logits does.
+    """
+
+    weight: Tensor
+    scale: float = 1.0
+    softcap: float = 0.0

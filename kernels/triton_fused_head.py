@@ -195,6 +195,13 @@ def fused_head(
     return FusedScores.concatenate(parts)
 
 
+def logits_at(
+    hidden: Tensor, weight: Tensor, ids: Tensor, *, softcap: float | None = None, scale: float = 1.0, rounded: bool = True
+) -> Tensor:
+    """The logits of each row's `ids` [rows, C] int64 -> [rows, C] float32, −inf where an id is none; see fused_head."""
+    return _Head(weight, scale, softcap or 0.0, rounded).gather(hidden, ids)
+
+
 class _Head:
     """The weight and what follows the product, as the kernels take it."""
 

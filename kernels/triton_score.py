@@ -4,9 +4,10 @@ looked up for the candidates, which are few."""
 import torch
 from torch import Tensor
 
-from kernels.interface import Adjustment, RowScores
+from kernels.interface import Adjustment, LinearHead, RowScores
 from kernels.reference import RowStatistics, count_greater
 from kernels.triton_filters import filter_thresholds
+from kernels.triton_fused_head import fused_head, logits_at
 from kernels.triton_row_statistics import row_statistics
 
 
@@ -34,27 +35,97 @@ def score_rows(logits: Tensor, own_ids: Tensor, requested_ids: Tensor, top_n: in
     raw_rank = ranks(logits, raw, missing, before)
     processed_rank = raw_rank if a.is_neutral else ranks(adjusted, processed, missing | is_cut, after)
     candidates = {
-        "raw_logit": raw.masked_fill(missing, torch.nan),
-        "raw_logprob": logprobs(raw, before.maximum, before.log_sum).masked_fill(missing, torch.nan),
-        "processed_logit": processed.masked_fill(is_cut, -torch.inf).masked_fill(missing, torch.nan),
-        "processed_logprob": logprobs(processed, left.maximum, left.log_sum_kept)
-        .masked_fill(is_cut, -torch.inf)
-        .masked_fill(missing, torch.nan),
-        "raw_rank": raw_rank.masked_fill(missing, -1),
-        "processed_rank": processed_rank.masked_fill(missing | is_cut, -1),
-        "cut_by": codes.masked_fill(missing, 0),
+        "raw_logit": raw,
+        "raw_logprob": logprobs(raw, before.maximum, before.log_sum),
+        "raw_rank": raw_rank,
+        "processed_logit": processed,
+        "processed_logprob": logprobs(processed, left.maximum, left.log_sum_kept),
+        "processed_rank": processed_rank,
+        "cut_by": codes,
     }
-    own_place = (ids == own_ids[:, None]).long().argmax(dim=1, keepdim=True)
-    return RowScores(
-        **{name: column.gather(1, own_place)[:, 0] for name, column in candidates.items()},
+    return row_scores(
+        ids, own_ids, candidates, is_cut,
         raw_entropy=before.entropy,
         processed_entropy=left.entropy_kept,
         kept_mass=left.kept_mass,
         kept_tokens=left.kept,
         bad=(before.has_nan | after.has_nan).long(),
-        candidate_ids=ids,
-        **{"candidate_" + name: column for name, column in candidates.items()},
-    )
+    )  # fmt: skip
+
+
+def score_hidden(
+    hidden: Tensor,
+    head: LinearHead,
+    own_ids: Tensor,
+    top_n: int,
+    *,
+    temperature: float = 1.0,
+    bias_ids: Tensor | None = None,
+    bias_values: Tensor | None = None,
+) -> RowScores:
+    """The same from hidden states [rows, H], the logits never stored, where nothing but a bias and the temperature is applied.
+
+    bias_ids: [E] int64, distinct, bias_values: [E] float32, finite. A candidate outside both top n that is not the row's
+    own costs one more row of the fused kernel, for its rank; there is one where a bias moves tokens out of the top n.
+    """
+    options = {"softcap": head.softcap, "scale": head.scale}
+    adjusting = {"temperature": temperature, "bias_ids": bias_ids, "bias_values": bias_values}
+    none = own_ids[:0]
+    found = fused_head(hidden, head.weight, own_ids, top_n, none, **options, **adjusting)
+    before, after = found.raw, found.adjusted
+    ids = distinct(torch.cat([before.top_ids, after.top_ids, own_ids[:, None]], dim=1))
+    missing = ids < 0
+    raw = logits_at(hidden, head.weight, ids, **options)
+    processed = raw
+    if bias_ids is not None and bias_values is not None:
+        bias = torch.zeros(head.weight.shape[0], device=raw.device).index_copy_(0, bias_ids, bias_values)
+        processed = raw + bias[ids.clamp_min(0)]
+    processed = processed / torch.tensor(temperature, dtype=torch.float32, device=raw.device)
+    raw_rank, raw_beyond = ranks_in_top(raw, before)
+    processed_rank, processed_beyond = ranks_in_top(processed, after)
+    is_own = ids == own_ids[:, None]
+    raw_rank = torch.where(is_own & raw_beyond, before.own_rank[:, None], raw_rank)
+    processed_rank = torch.where(is_own & processed_beyond, after.own_rank[:, None], processed_rank)
+    rows, places = ((raw_beyond | processed_beyond) & ~is_own & ~missing).nonzero(as_tuple=True)
+    if len(rows):
+        again = fused_head(hidden[rows], head.weight, ids[rows, places], 0, none, **options, **adjusting)
+        raw_rank[rows, places] = torch.where(raw_beyond[rows, places], again.raw.own_rank, raw_rank[rows, places])
+        processed_rank[rows, places] = torch.where(processed_beyond[rows, places], again.adjusted.own_rank, processed_rank[rows, places])
+    candidates = {
+        "raw_logit": raw,
+        "raw_logprob": logprobs(raw, before.maximum, before.log_sum),
+        "raw_rank": raw_rank,
+        "processed_logit": processed,
+        "processed_logprob": logprobs(processed, after.maximum, after.log_sum),
+        "processed_rank": processed_rank,
+        "cut_by": torch.zeros_like(ids),
+    }
+    return row_scores(
+        ids, own_ids, candidates, processed.isneginf(),
+        raw_entropy=before.entropy,
+        processed_entropy=after.entropy,
+        kept_mass=torch.ones_like(before.entropy),
+        kept_tokens=after.finite,
+        bad=(before.has_nan | after.has_nan).long(),
+    )  # fmt: skip
+
+
+def row_scores(ids: Tensor, own_ids: Tensor, candidates: dict[str, Tensor], is_cut: Tensor, **rows: Tensor) -> RowScores:
+    """ids: [rows, K], −1 for none; candidates: columns [rows, K] named as RowScores does, processed ones as if nothing were
+    cut; is_cut: [rows, K]; rows: the columns that are not of a token."""
+    missing = ids < 0
+    columns = {}
+    for name, column in candidates.items():
+        cut, none = (-1, -1) if name.endswith("rank") else (-torch.inf, torch.nan)
+        if name == "cut_by":
+            columns[name] = column.masked_fill(missing, 0)
+            continue
+        if name.startswith("processed"):
+            column = column.masked_fill(is_cut, cut)
+        columns[name] = column.masked_fill(missing, none)
+    own_place = (ids == own_ids[:, None]).long().argmax(dim=1, keepdim=True)
+    own = {name: column.gather(1, own_place)[:, 0] for name, column in columns.items()}
+    return RowScores(candidate_ids=ids, **own, **{"candidate_" + name: column for name, column in columns.items()}, **rows)
 
 
 def adjusted_rows(logits: Tensor, a: Adjustment) -> Tensor:
@@ -88,12 +159,17 @@ def cut_codes(ids: Tensor, values: Tensor, a: Adjustment, left) -> Tensor:
 
 def ranks(logits: Tensor, values: Tensor, skip: Tensor, statistics: RowStatistics) -> Tensor:
     """Rank of each candidate [rows, K]: within the best n where it reaches the last of them, else counted in its row."""
-    top = statistics.top_values
-    found = 1 + (top[:, None, :] > values[:, :, None]).sum(dim=2)
-    outside = values < top[:, -1:] if top.shape[1] else torch.ones_like(skip)
-    rows, places = (outside & ~skip & ~values.isneginf()).nonzero(as_tuple=True)
+    found, beyond = ranks_in_top(values, statistics)
+    rows, places = (beyond & ~skip & ~values.isneginf()).nonzero(as_tuple=True)
     found[rows, places] = 1 + count_greater(logits, rows, values[rows, places])
     return found
+
+
+def ranks_in_top(values: Tensor, statistics: RowStatistics) -> tuple[Tensor, Tensor]:
+    """Rank of each candidate [rows, K] within the best n, and which lie beyond these, so that it is not their rank in the row."""
+    top = statistics.top_values
+    found = 1 + (top[:, None, :] > values[:, :, None]).sum(dim=2)
+    return found, values < top[:, -1:] if top.shape[1] else torch.ones_like(values, dtype=torch.bool)
 
 
 def logprobs(values: Tensor, maximum: Tensor, log_sum: Tensor) -> Tensor:

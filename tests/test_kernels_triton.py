@@ -9,13 +9,18 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import pandas as pd
 import pytest
+import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels_cpu import FILTERS, adjustment, check
 
-from kernels import reference
+import kernels
+from inspector import Inspector, SamplingParams
+from inspector.forward import Head
+from kernels import Adjustment, LinearHead, reference
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -280,3 +285,42 @@ def test_only_listed_tokens_are_left_where_the_others_are_cut():
     logits, own = random_logits((2, 500), torch.float32)
     edits = {7: (logits[0, 7].item(), 0), 400: (1.5, 0)}
     check(logits, own, adjustment(2, edits, outside_code=1, top_p=0.9), requested=torch.tensor([400]), path="triton")
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("temperature", "bias"), [(1.0, {}), (0.7, {}), (1.0, {3: 2.5}), (1.7, {0: -30.0, 3: 2.5, 299: 64.0})])
+def test_hidden_states_are_scored_as_their_logits(dtype, temperature, bias):
+    hidden, weight, own = exact_head(5, 300, 24, dtype)
+    own[0] = 299
+    ids, values = torch.tensor(sorted(bias), dtype=torch.long), torch.tensor([bias[i] for i in sorted(bias)])
+    logits = hidden @ weight.T
+    scores = kernels.score_hidden(hidden, LinearHead(weight), own, 5, temperature, ids, values)
+    edited = logits[:, ids].float() + values
+    same = Adjustment(ids, edited, torch.zeros(edited.shape, dtype=torch.int8), temperature=temperature)
+    check(logits, own, same, scores=scores)
+
+
+@interpreted
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "cohere", "granite"])
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "logit_bias": {5: 3.0, 290: 8.0}}], ids=["raw", "adjusted"])
+def test_a_model_is_scored_without_its_logits(architecture, options, monkeypatch):
+    """Soft-caps and scales of real architectures, against the path that stores every logit."""
+    tokenizer = tiny.sentencepiece_tokenizer() if architecture == "gemma2" else tiny.byte_level_tokenizer()
+    loaded = tiny.inspector(getattr(tiny, architecture)(), tokenizer).loaded
+    prompt, params = list(range(3, 12)), SamplingParams(**options)
+    stored = Inspector(loaded, kernel_path="torch").inspect(prompt, params=params, top_n=4)
+    inspector = Inspector(loaded, kernel_path="triton")
+    monkeypatch.setattr(Head, "__call__", lambda *_: pytest.fail("the logits were stored"))
+    headless = inspector.inspect(prompt, params=params, top_n=4)
+    pd.testing.assert_frame_equal(headless.tokens, stored.tokens, rtol=1e-4, atol=1e-4)
+    pd.testing.assert_frame_equal(headless.alternatives, stored.alternatives, rtol=1e-4, atol=1e-4)
+
+
+@interpreted
+@pytest.mark.parametrize("options", [{"params": SamplingParams(top_k=5)}, {"token_ids": [7]}], ids=["filter", "requested"])
+def test_what_needs_the_logits_gets_them(options):
+    loaded = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer()).loaded
+    stored = Inspector(loaded, kernel_path="torch").inspect(list(range(3, 20)), top_n=4, **options)
+    scored = Inspector(loaded, kernel_path="triton").inspect(list(range(3, 20)), top_n=4, **options)
+    pd.testing.assert_frame_equal(scored.tokens, stored.tokens, rtol=1e-4, atol=1e-4)
