@@ -4,10 +4,11 @@ import platform
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers
 
@@ -18,11 +19,11 @@ from inspector.forward import Prefill, check_context, prefill
 from inspector.models import EMBEDDED, LoadedModel, OnProgress, load_model
 from inspector.modes import LogprobsMode
 from inspector.params import MAX_SEED, SamplingParams, check_seed
-from inspector.processors import ResolvedParams, active_processors, resolve
+from inspector.processors import ResolvedParams, active_processors, resolve, text_context
 from inspector.prompt_cache import Entry, PromptCache, shortened
 from inspector.report import Report, ScoredSequence, build_report
 from inspector.sampling import Continuation, sample
-from inspector.scoring import ScoredRows, Wanted, score_text
+from inspector.scoring import ScoredRows, Wanted, score_text, steps_table
 from inspector.tokens import TokenizedText, check_ids, pieces_text, tokenize, tokenize_chat
 
 VERSION = "0.1.0"
@@ -131,28 +132,10 @@ class Inspector:
         return (yield from self._run(request, is_cancelled))
 
     def _run(self, request: Request, is_cancelled: Callable[[], bool]) -> Running[Report]:
-        text, loaded, params = request.text, self.loaded, request.resolved.params
+        text, loaded = request.text, self.loaded
         _check_lengths(request, loaded)
         started, clock = datetime.now(timezone.utc), time.perf_counter()
-        entry, earlier, common, run_tokens = yield from _until(is_cancelled, self._states(text))
-        times = {"model_seconds": time.perf_counter() - clock}
-        key = (params.model_dump_json(), request.process_prompt, request.wanted)
-        known = earlier.known_rows(key, text.boundary, common) if earlier else None
-        reused = {"model_tokens": len(text) - run_tokens, "scored_rows": len(known) if known is not None else 0}
-        ids = torch.tensor(text.ids, dtype=torch.long, device=loaded.device)
-        scoring = score_text(
-            loaded.head,
-            entry.hidden,
-            ids,
-            text.boundary,
-            request.resolved,
-            request.wanted,
-            process_prompt=request.process_prompt,
-            known=known,
-        )
-        rows = yield from _until(is_cancelled, scoring)
-        times["scoring_seconds"] = time.perf_counter() - clock - times["model_seconds"]
-        self._cache.add(entry, key, text.boundary, rows)
+        entry, rows, facts = yield from self._score(text.ids, text.boundary, request, is_cancelled)
         drawn: list[Continuation] = []
         if request.seeds:
             start = shortened(entry.keys_values, text.boundary)
@@ -162,30 +145,113 @@ class Inspector:
                 loaded, text.ids[: text.boundary], Prefill(entry.hidden[: text.boundary], start), request.resolved, request.wanted,
                 seeds=request.seeds, max_new_tokens=request.max_new_tokens, is_cancelled=is_cancelled,
             )  # fmt: skip
-        times["total_seconds"] = time.perf_counter() - clock
         sequences = [ScoredSequence(text.text, text, 0, rows), *(self._sequence(text.boundary, c) for c in drawn)]
-        run = self._record(request, rows, drawn) | {"started": started.isoformat(), "times": times, "reused": reused}
-        return build_report(sequences, loaded.vocabulary, run)
+        facts["times"]["total_seconds"] = time.perf_counter() - clock
+        return build_report(sequences, loaded.vocabulary, self._record(request, drawn) | {"started": started.isoformat(), **facts})
 
-    def _states(self, text: TokenizedText) -> Running[tuple[Entry, Entry | None, int, int]]:
+    def rescore(self, report: Report, params: SamplingParams, *, is_cancelled: Callable[[], bool] = lambda: False) -> Running[Report]:
+        """The tokens of a report, its continuations' too, scored with other parameters; nothing is drawn again.
+
+        `run` keeps the parameters that the continuations were drawn with as `drawn_with`. Raises InputError for a report
+        read from files or made by another model.
+        """
+        self._check_made_here(report)
+        started, clock, run = datetime.now(timezone.utc), time.perf_counter(), report.run
+        text = report.sequences[0].tokenized
+        request = Request(
+            text=text,
+            resolved=resolve(params, self.loaded.vocabulary, self.loaded.eos_ids),
+            mode=report.mode,
+            wanted=Wanted(run["top_n"], tuple(run["token_ids"]), self.kernel_path),
+            seeds=(),
+            max_new_tokens=1,
+            process_prompt=run["prompt_processing"] == "as_sampled",
+        )
+        sequences = []
+        for number in reversed(range(len(report.sequences))):  # the text last, so that it is the newest in the cache
+            ids = self._ids(report, number)
+            _, rows, facts = yield from self._score(ids, text.boundary, request, is_cancelled)
+            sequences.append(replace(report.sequences[number], rows=rows[text.boundary :] if number else rows))
+        facts["times"]["total_seconds"] = time.perf_counter() - clock
+        record = self._record(request, []) | {name: run[name] for name in ("seed", "max_new_tokens", "continuations")}
+        if run["continuations"]:
+            record["drawn_with"] = run.get("drawn_with", run["params"])
+            record["notes"].append("the continuations were drawn with other parameters (drawn_with) and scored with these")
+        return build_report(sequences[::-1], self.loaded.vocabulary, record | {"started": started.isoformat(), **facts})
+
+    def pipeline_steps(self, report: Report, sequence: int, position: int, token_ids: Sequence[int] | None = None) -> pd.DataFrame:
+        """What each step of the sampler's pipeline makes of some tokens at one place of a report.
+
+        token_ids: the place's own token if None. One row a step and token: step (`raw`, then the active ones in their
+        order), token_id, logit after the step (-inf where cut), logprob (its log-softmax over what is left), kept_tokens.
+        Raises InputError for a place without a prediction, a report read from files or made by another model.
+        """
+        self._check_made_here(report)
+        ids = self._ids(report, sequence)
+        if not 1 <= position < len(ids):
+            raise InputError(f"position must be in [1, {len(ids) - 1}], since the first token has no prediction, got {position}")
+        chosen = [ids[position]] if token_ids is None else check_ids(self.loaded.vocabulary, token_ids, "token_ids")
+        boundary, run = report.sequences[0].tokenized.boundary, report.run
+        params = SamplingParams(**run["params"]) if position >= boundary or run["prompt_processing"] == "as_sampled" else SamplingParams()
+        resolved = resolve(params, self.loaded.vocabulary, self.loaded.eos_ids)
+        entry, *_ = finish(self._states(ids[:position]))
+        raw = self.loaded.head(entry.hidden[position - 1 :]).float()
+        context = text_context(resolved, torch.tensor(ids, device=raw.device), boundary, position, position + 1)
+        return steps_table(raw, context, chosen)
+
+    def _ids(self, report: Report, sequence: int) -> tuple[int, ...]:
+        """Every id before and in a sequence of a report."""
+        text = report.sequences[0].tokenized
+        if not 0 <= sequence < len(report.sequences):
+            raise InputError(f"sequence must be in [0, {len(report.sequences) - 1}], got {sequence}")
+        return (*text.ids[: text.boundary], *report.sequences[sequence].tokenized.ids) if sequence else text.ids
+
+    def _check_made_here(self, report: Report) -> None:
+        if not report.sequences:
+            raise InputError("a report read from files has no model behind it; inspect the text again")
+        made_by, dtype = report.run["model"], report.run["dtype"]
+        if made_by != asdict(self.loaded.source) or dtype != str(self.loaded.dtype).removeprefix("torch."):
+            raise InputError(f"this report was made by {made_by['name']} in {dtype}, which is not the loaded model")
+
+    def _score(
+        self, ids: Sequence[int], boundary: int, request: Request, is_cancelled: Callable[[], bool]
+    ) -> Running[tuple[Entry, ScoredRows, dict[str, Any]]]:
+        """-> the text's states, its scored rows, and how long that took and what was reused."""
+        clock = time.perf_counter()
+        entry, earlier, common, run_tokens = yield from _until(is_cancelled, self._states(ids))
+        times = {"model_seconds": time.perf_counter() - clock}
+        key = (request.resolved.params.model_dump_json(), request.process_prompt, request.wanted)
+        known = earlier.known_rows(key, boundary, common) if earlier else None
+        reused = {"model_tokens": len(ids) - run_tokens, "scored_rows": len(known) if known is not None else 0}
+        tensor = torch.tensor(ids, dtype=torch.long, device=self.loaded.device)
+        scoring = score_text(
+            self.loaded.head, entry.hidden, tensor, boundary, request.resolved, request.wanted,
+            process_prompt=request.process_prompt, known=known,
+        )  # fmt: skip
+        rows = yield from _until(is_cancelled, scoring)
+        times["scoring_seconds"] = time.perf_counter() - clock - times["model_seconds"]
+        self._cache.add(entry, key, boundary, rows)
+        return entry, rows, {"times": times, "reused": reused}
+
+    def _states(self, ids: Sequence[int]) -> Running[tuple[Entry, Entry | None, int, int]]:
         """Hidden states and keys and values of a text, running only what no earlier prompt has.
 
         -> its entry, the earlier one it shares a beginning with, the length of that, and how many tokens were run.
         """
-        earlier, common = self._cache.find(text.ids)
-        if earlier and common == len(earlier.ids) == len(text):
+        earlier, common = self._cache.find(ids)
+        if earlier and common == len(earlier.ids) == len(ids):
             return earlier, earlier, common, 0
         hidden = earlier.hidden[:common] if earlier else torch.empty(0)
         keys_values = shortened(earlier.keys_values, common) if earlier else None
         if keys_values is None:
             hidden = hidden[:0]
-        if len(hidden) < len(text):
-            rest = yield from prefill(self.loaded.model, text.ids[len(hidden) :], keys_values)
+        if len(hidden) < len(ids):
+            rest = yield from prefill(self.loaded.model, ids[len(hidden) :], keys_values)
             run_tokens = len(rest.hidden)
             hidden, keys_values = torch.cat([hidden, rest.hidden]) if len(hidden) else rest.hidden, rest.cache
         else:
             run_tokens = 0
-        return Entry(text.ids, hidden, keys_values), earlier, common, run_tokens
+        return Entry(tuple(ids), hidden, keys_values), earlier, common, run_tokens
 
     def _sequence(self, first: int, continuation: Continuation) -> ScoredSequence:
         pieces = tuple(self.loaded.vocabulary.bytes_of(i) for i in continuation.ids)
@@ -193,7 +259,7 @@ class Inspector:
         tokenized = TokenizedText(text, continuation.ids, pieces, tuple(starts), tuple(ends), 0)
         return ScoredSequence(text, tokenized, first, continuation.rows)
 
-    def _record(self, request: Request, rows: ScoredRows, drawn: Sequence[Continuation]) -> dict[str, Any]:
+    def _record(self, request: Request, drawn: Sequence[Continuation]) -> dict[str, Any]:
         """run.json: everything needed to repeat the run, as JSON values."""
         text, loaded, params = request.text, self.loaded, request.resolved.params
         notes = [*([self.kernel_warning] if self.kernel_warning else []), *text.notes, *request.resolved.notes, *loaded.notes]

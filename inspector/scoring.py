@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from inspector.errors import EmptyRowError
 from inspector.events import Progress, Running
 from inspector.forward import Head, chunk_rows, chunks
 from inspector.params import SamplingParams
-from inspector.processors import Processed, ResolvedParams, RowContext, active_processors, run_pipeline, text_context
+from inspector.processors import VLLM_PIPELINE, Processed, ResolvedParams, RowContext, active_processors, run_pipeline, text_context
 
 NO_RANK = -1
 HEADLESS_ROWS = 1024  # hidden states at a time, where no logits are held: a step of progress
@@ -211,6 +212,18 @@ def _scored(scores: kernels.RowScores, own_ids: Tensor) -> ScoredRows | None:
         return None
     columns = {f.name: getattr(scores, f.name) for f in fields(ScoredRows) if f.name != "token_id"}
     return ScoredRows(token_id=own_ids.cpu(), **{name: column.cpu() for name, column in columns.items()})
+
+
+def steps_table(raw: Tensor, context: RowContext, token_ids: Sequence[int]) -> pd.DataFrame:
+    """raw: [1, V] float32. One row a step and token; see Inspector.pipeline_steps."""
+    rows, values, ids = [], raw, torch.tensor(token_ids, dtype=torch.long, device=raw.device)
+    steps = [step for step in VLLM_PIPELINE if step.is_active(context.params)]
+    for name, apply in [("raw", lambda x, _: x), *((step.name, step.apply) for step in steps)]:
+        values = apply(values, context)
+        logprobs = values.log_softmax(dim=1)[0, ids].tolist()
+        kept = int((values > -torch.inf).sum())
+        rows += [(name, *row, kept) for row in zip(token_ids, values[0, ids].tolist(), logprobs)]
+    return pd.DataFrame(rows, columns=["step", "token_id", "logit", "logprob", "kept_tokens"])
 
 
 def unprocessed(raw: Tensor) -> Processed:
