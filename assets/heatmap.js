@@ -8,6 +8,7 @@ let layout = "one";
 let active = null; // the token element under the keyboard
 let pinned = -1;
 let builds = 0;
+let complete = false; // whether every token of the latest build is there
 const FIRST_TOKENS = 1000;
 const root = element.querySelector(".li-heatmap");
 const [readingSelect, layoutSelect] = root.querySelectorAll("select");
@@ -35,7 +36,29 @@ function receive() {
   if (before?.key !== data?.key) pinned = -1;
   if (!data?.other && (layout === "other" || readingName === "other")) [layout, readingName] = ["one", "score"];
   if (data?.other && before?.other?.key !== data.other.key) [layout, readingName] = ["other", "score"];
-  build();
+  if (isSameText(before, data)) recolour();
+  else build();
+}
+
+// The same tokens with other numbers (another mode, parameters moved live): their elements stay.
+function isSameText(before, now) {
+  if (!complete || !before || !now || before.key !== now.key || before.other || now.other) return false;
+  const ids = before.columns.id;
+  return ids.length === now.columns.id.length && ids.every((id, i) => id === now.columns.id[i])
+    && JSON.stringify(before.sections) === JSON.stringify(now.sections);
+}
+
+function recolour() {
+  const began = performance.now();
+  hideCard();
+  panes = chosenPanes();
+  fillSelects();
+  colour();
+  for (const span of sections.querySelectorAll("[data-i]")) {
+    const label = tokenLabel(paneOf(span), indexOf(span));
+    if (span.getAttribute("aria-label") !== label) span.setAttribute("aria-label", label);
+  }
+  requestAnimationFrame(() => performance.measure("heatmap recoloured", { start: began }));
 }
 
 function chosenPanes() {
@@ -55,6 +78,7 @@ function build() {
   const began = performance.now();
   hideCard();
   active = null;
+  complete = false;
   panes = data ? chosenPanes() : [];
   sections.classList.toggle("li-two", panes.length > 1);
   const count = Math.max(0, ...panes.map((pane) => pane.sections.length));
@@ -80,6 +104,7 @@ function fill(boxes, began) {
   const finish = () => {
     mark(tokenOf(panes[0], pinned), "li-pinned");
     sections.dataset.result = data.key;
+    complete = true;
     requestAnimationFrame(() => performance.measure("heatmap", { start: began })); // until the frame that shows it
   };
   if (go(FIRST_TOKENS)) return finish();

@@ -1,4 +1,4 @@
-// Runs once on load: a slider below each number of the sampler, and from a point in a plot to its token.
+// Runs once on load: a slider below each number of the sampler, and at the plots, links to save one, and from a point to its token.
 () => {
   const SLIDERS = {
     temperature: [0, 2, 0.05], top_p: [0.01, 1, 0.01], min_p: [0, 1, 0.01], top_k: [0, 200, 1], repetition_penalty: [0.5, 2, 0.05],
@@ -24,6 +24,28 @@
       if (waiting === null && document.activeElement !== slider && slider.value !== field.value && field.value !== "") slider.value = field.value;
     }, 250);
   }
+  const saver = (plot, format) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: format.toUpperCase() });
+    const title = plot.layout?.title?.text ?? "plot";
+    button.setAttribute("aria-label", `Save “${title}” as ${format.toUpperCase()}`);
+    button.addEventListener("click", () => {
+      const { width, height } = plot.getBoundingClientRect();
+      const filename = title.replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "");
+      Plotly.downloadImage(plot, { format, filename, width, height, scale: format === "png" ? 2 : 1 });
+    });
+    return button;
+  };
+  setInterval(() => {
+    // Gradio names the table's search field in its tooltip only, which screen readers may leave out
+    document.querySelector("#tokens .search-input:not([aria-label])")?.setAttribute("aria-label", "Search the tokens");
+    for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+      const place = plot.parentElement;
+      if (place.querySelector(".li-save") || !plot.querySelector(".plot-container")) continue;
+      const save = Object.assign(document.createElement("div"), { className: "li-save" });
+      save.append(saver(plot, "png"), saver(plot, "svg"));
+      place.append(save);
+    }
+  }, 400);
   document.addEventListener("click", (event) => {
     const plot = event.target.closest?.(".js-plotly-plot");
     const point = plot?._hoverdata?.[0];

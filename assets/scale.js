@@ -105,8 +105,8 @@ function paint(span, reading, data, i) {
     return;
   }
   span.style.setProperty("--v", value.toFixed(3));
-  const strength = reading.kind === "two-sided" ? Math.abs(value - 0.5) * 2 : reading.kind === "kept" ? 0 : value;
-  span.dataset.strong = strength > 0.85 ? "2" : strength > 0.6 ? "1" : "0";
+  const strength = reading.kind === "two-sided" ? Math.abs(value - 0.5) * 1.84 : reading.kind === "kept" ? 0 : value;
+  span.dataset.strong = strength > 0.615 ? "1" : "0";
 }
 
 function legend(reading, data) {

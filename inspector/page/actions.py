@@ -1,6 +1,6 @@
 """What the page does when something is pressed: functions from values to values, wired in layout.py."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import gradio as gr
@@ -9,16 +9,16 @@ from inspector.errors import InspectorError
 from inspector.events import finish
 from inspector.page import cards, detail, downloads, plots, table
 from inspector.page.compare import compare, comparison_html
-from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS, SamplerForm, TextForm, read_arguments
+from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS, SamplerForm, TextForm, read_arguments, read_params
 from inspector.page.heatmap import payload
 from inspector.page.history import history_values
 from inspector.page.host import ModelHost
 from inspector.page.running import done_html, error_html, run
 from inspector.page.session import CancelFlag, Result, Session
 from inspector.page.share import PREFIX, decode, encode
+from inspector.report import Report
 
-PLOTS = 5
-SHOWN = 18 + PLOTS  # what `show` returns
+SHOWN = 18 + len(plots.FIGURES)  # what `show` returns
 
 Steps = Generator[tuple[Any, ...], None, None]
 
@@ -73,35 +73,45 @@ def branch(host: ModelHost, session: Session, flag: CancelFlag, mode: str, chose
     yield from run_and_add(host, session, flag, arguments, f"{token!r} at {position}", result.number)
 
 
-def live(host: ModelHost, session: Session, mode: str, is_live: bool, values: tuple[Any, ...]) -> Session | dict[str, Any]:
-    """The shown result scored again with the parameters as they are now; a wrong one is told elsewhere, at the fields."""
+def live(host: ModelHost, session: Session, is_live: bool, values: tuple[Any, ...]) -> Session | dict[str, Any]:
+    """The tokens of the shown result, continuations too, scored again with the parameters as they are now."""
     result = session.current
     if not is_live or result is None or host.inspector is None:
         return gr.skip()
-    run_record = result.report.run
     try:
-        arguments = _of_ids(read_arguments(*_forms(values), mode))
-        arguments |= {"prompt": run_record["prompt_ids"], "completion": run_record["completion_ids"] or None, "continuations": 0}
-        session.replace(finish(host.inspector.stream(**arguments)))
+        params = read_params(_forms(values)[1])
     except InspectorError:
-        return gr.skip()
+        return gr.skip()  # told at the fields
+    try:
+        session.replace(finish(host.inspector.rescore(result.report, params)))
+    except InspectorError as error:
+        raise gr.Error(str(error), print_exception=False) from None
     return session
 
 
 def show(session: Session, mode: str) -> list[Any]:
-    """The shown result in the chosen mode, beside the one it is compared with; nothing is run."""
+    """The shown result in the chosen mode, beside the one it is compared with; nothing is run.
+
+    What does not depend on the mode is left as it is where the page already shows this result.
+    """
     result = _in_mode(session, session.shown, mode)
     if result is None:
+        session.drawn = None
         return [session, "", gr.update(visible=True), gr.update(visible=False), *[gr.skip()] * (SHOWN - 4)]
     other = _in_mode(session, session.other, mode)
     report = result.report
     comparison = ""
     if other:
         comparison = comparison_html(report, other.report, compare(report, other.report), (result.name, other.name))
+    is_drawn, session.drawn = session.drawn is report.sequences, report.sequences
+
+    def fixed(make: Callable[[Report], Any]) -> Any:
+        return gr.skip() if is_drawn else make(report)
+
     return [
-        session, "", gr.update(visible=False), gr.update(visible=True), cards.summary_html(report), payload(result, other), comparison,
-        *pin_values(session), *plots.figures(report), table.rows(report), table.note(report), cards.notes_html(report),
-        cards.run_html(report), *history_values(session),
+        session, "", gr.update(visible=False), gr.update(visible=True), fixed(cards.summary_html), payload(result, other), comparison,
+        *pin_values(session), *(make(report) if by_mode else fixed(make) for make, by_mode in plots.FIGURES), table.rows(report),
+        table.note(report), fixed(cards.notes_html), fixed(cards.run_html), *history_values(session),
     ]  # fmt: skip
 
 
@@ -120,7 +130,7 @@ def files(session: Session) -> list[Any]:
     result = session.current
     if result is None or not session.wants_files:
         return [gr.update(value=None, interactive=False)] * len(downloads.FILES)
-    return [gr.update(value=path, interactive=path is not None) for path in downloads.make_files(result)]
+    return [gr.update(value=path, interactive=True) for path in downloads.make_files(result, session.results)]
 
 
 def open_files(session: Session) -> list[Any]:
@@ -154,6 +164,17 @@ def pin_values(session: Session) -> list[Any]:
         return [text, gr.update(visible=False), gr.update(visible=False), gr.skip()]
     figure = detail.pinned_figure(result.report, *session.pinned)
     return [text, gr.update(value=figure, visible=True), gr.update(visible=True), gr.update(choices=choices, value=choices[0][1])]
+
+
+def steps(host: ModelHost, session: Session) -> str:
+    """The pipeline at the pinned token, step by step; the model that made the result has to be the loaded one."""
+    result = session.current
+    if result is None or session.pinned is None or session.pinned == (0, 0) or host.inspector is None:
+        return ""
+    try:
+        return detail.steps_html(host.inspector.pipeline_steps(result.report, *session.pinned))
+    except InspectorError as error:
+        return detail.no_steps_html(str(error))
 
 
 def share(address: str, mode: str, model: str, *values: Any) -> str:

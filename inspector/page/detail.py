@@ -55,6 +55,31 @@ def pinned_html(report: Report, sequence: int, position: int) -> str:
     return title + facts + "</p>" + _table(alternatives_of(report, sequence, position))
 
 
+def steps_html(steps: pd.DataFrame) -> str:
+    """What each step of the pipeline made of the pinned token."""
+    if len(steps) < 2:
+        return "<p class='li-note'>No processor is active here: the processed value is the raw one.</p>"
+    rows, before = [], None
+    for step in steps.itertuples(index=False):
+        is_cut = step.logit == -math.inf
+        kind = " class='li-cut-word'" if is_cut else ""
+        change = "" if before is None or is_cut else figure(step.logit - before, 4)
+        cells = "".join(f"<td{kind}>{'−∞' if is_cut else figure(x, 4)}</td>" for x in (step.logit, step.logprob))
+        rows.append(f"<tr><th scope='row' class='li-left'>{step.step}</th>{cells}<td>{change}</td><td>{step.kept_tokens:,}</td></tr>")
+        if is_cut:
+            break  # the steps after it change nothing for this token
+        before = step.logit
+    head = "<tr><th class='li-left'>after</th><th>logit</th><th>logprob</th><th>change</th><th>tokens left</th></tr>"
+    return (
+        "<h4>Step by step</h4><div class='li-scroll' tabindex='0' role='region' aria-label='The pipeline at this token'>"
+        f"<table class='li-table' id='steps'><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def no_steps_html(reason: str) -> str:
+    return f"<p class='li-note'>The pipeline step by step is not at hand: {escape(reason)}.</p>"
+
+
 def _table(rows: pd.DataFrame) -> str:
     head = (
         "<thead><tr><th rowspan='2'>place</th><th rowspan='2' class='li-left'>token</th><th rowspan='2'>id</th>"

@@ -1,17 +1,18 @@
 """Files of a result, made in a folder of its own that nobody can guess."""
 
-import importlib.util
+import json
 import secrets
 import zipfile
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 import gradio as gr
 from gradio.utils import get_upload_folder
 
+from inspector.page.plots import FIGURES
 from inspector.page.session import Result
 from inspector.page.standalone import standalone_html
-
-HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
 
 # name -> what the button says
 FILES = {
@@ -22,7 +23,10 @@ FILES = {
     "report.zip": "all as zip",
     "spreadsheet.zip": "CSV for spreadsheets",
     "report.html": "HTML report",
+    "plots.html": "plots.html",
     "tokens.parquet": "tokens.parquet",
+    "alternatives.parquet": "alternatives.parquet",
+    "session.json": "all results and branches",
 }
 CSV_FILES = ("tokens.csv", "alternatives.csv", "run.json")
 
@@ -34,7 +38,6 @@ def download_buttons() -> list[gr.DownloadButton]:
             label,
             interactive=False,
             size="sm",
-            visible=HAS_PARQUET or not name.endswith(".parquet"),
             elem_id="download-" + name.replace(".", "-"),
             elem_classes="li-download",
         )
@@ -42,9 +45,9 @@ def download_buttons() -> list[gr.DownloadButton]:
     ]
 
 
-def make_files(result: Result) -> list[str | None]:
-    """Paths in FILES' order, nothing for Parquet where no library writes it. The folder is Gradio's own for files, so its
-    clearing of old ones reaches these."""
+def make_files(result: Result, results: Sequence[Result] = ()) -> list[str]:
+    """Paths in FILES' order. results: the session's, for the file that holds them all. The folder is Gradio's own for
+    files, so its clearing of old ones reaches these."""
     report = result.report
     folder = Path(get_upload_folder()) / secrets.token_hex(20)
     report.save(folder)
@@ -53,9 +56,30 @@ def make_files(result: Result) -> list[str | None]:
     safe = report.save(folder / "spreadsheet", spreadsheet_safe=True)
     _zip(safe, folder / "spreadsheet.zip", CSV_FILES)
     (folder / "report.html").write_text(standalone_html(result), encoding="utf-8", newline="\n")
-    if HAS_PARQUET:
-        report.tokens.to_parquet(folder / "tokens.parquet", index=False)
-    return [str(folder / name) if (folder / name).is_file() else None for name in FILES]
+    (folder / "plots.html").write_text(plots_html(result), encoding="utf-8", newline="\n")
+    report.tokens.to_parquet(folder / "tokens.parquet", index=False)
+    report.alternatives.to_parquet(folder / "alternatives.parquet", index=False)
+    (folder / "session.json").write_text(session_json(results or [result]), encoding="utf-8", newline="\n")
+    return [str(folder / name) for name in FILES]
+
+
+def plots_html(result: Result) -> str:
+    """Every plot in one page that opens from disk; Plotly's own script is inside."""
+    parts = [
+        figure.to_html(full_html=False, include_plotlyjs=not k) for k, (make, _) in enumerate(FIGURES) for figure in [make(result.report)]
+    ]
+    head = f"<meta charset='utf-8'><title>{escape(result.name)} · Logit Inspector</title>"
+    return f"<!doctype html>\n<html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def session_json(results: Sequence[Result]) -> str:
+    """The results of a session as a tree: each with its parent's number (0 for none), how to repeat it, and its scores."""
+    nodes = []
+    for result in results:
+        report = json.loads(result.report.to_json())
+        del report["alternatives"]  # by far the largest part; each result's own files have it
+        nodes.append({"number": result.number, "name": result.name, "parent": result.parent, **report})
+    return json.dumps({"results": nodes}, ensure_ascii=False, allow_nan=False)
 
 
 def _zip(folder: Path, path: Path, names: tuple[str, ...]) -> None:

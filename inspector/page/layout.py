@@ -9,7 +9,7 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector.events import Progress
-from inspector.page import actions, detail, downloads, history, inputs, model, sampler, table
+from inspector.page import actions, detail, downloads, history, inputs, model, plots, sampler, table
 from inspector.page.endpoint import endpoint
 from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS
 from inspector.page.heatmap import heatmap_component
@@ -20,7 +20,8 @@ from inspector.page.session import CancelFlag, Session
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 MODEL_WORK: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}  # one run or load at a time
-EMPTY = (ASSETS / "empty.html").read_text(encoding="utf-8")
+GUIDE = (ASSETS / "guide.html").read_text(encoding="utf-8")
+EMPTY = (ASSETS / "empty.html").read_text(encoding="utf-8").replace("<!-- guide -->", GUIDE)
 TITLE = (
     "<div class='li-title'><h1>Logit Inspector</h1>"
     "<p>How likely a language model found each token, and what its sampler did to it</p></div>"
@@ -65,6 +66,7 @@ class Results:
     heatmap: gr.HTML
     comparison: gr.HTML
     pinned: gr.HTML
+    pinned_steps: gr.HTML
     pinned_plot: gr.Plot
     branching: gr.Row
     instead: gr.Dropdown
@@ -110,7 +112,7 @@ def build_page(host: ModelHost) -> gr.Blocks:
         _wire_inputs(controls, results.mode)
         _wire_model(host, controls.model, chip)
         _wire_run(host, controls, results, session, flag)
-        _wire_results(results, session)
+        _wire_results(host, results, session)
         _wire_share(page, controls, results.mode)
         gr.api(endpoint(host), api_name="inspect", **MODEL_WORK)
     return page.queue(default_concurrency_limit=8, max_size=64)
@@ -164,24 +166,27 @@ def _results() -> Results:
         comparison = gr.HTML(elem_id="comparison", apply_default_css=False)
         with gr.Column(elem_classes="li-pin"):
             pinned = gr.HTML(detail.HINT, elem_id="pinned", apply_default_css=False)
+            pinned_steps = gr.HTML(elem_id="pinned-steps", apply_default_css=False)
             pinned_plot = gr.Plot(visible=False, show_label=False, elem_id="pinned-plot")
             with gr.Row(visible=False, elem_classes="li-branch") as branching:
                 instead = gr.Dropdown([], label="Take instead", elem_id="instead", scale=3, min_width=200)
                 branch = gr.Button("Continue from here", size="sm", elem_id="branch", scale=1, min_width=140)
         with gr.Tabs() as tabs:
             with gr.Tab("Plots"), gr.Row(elem_classes="li-plots"):
-                figures = [gr.Plot(show_label=False, min_width=420, elem_id=f"plot-{i}") for i in range(actions.PLOTS)]
+                figures = [gr.Plot(show_label=False, min_width=420, elem_id=f"plot-{i}") for i in range(len(plots.FIGURES))]
             with gr.Tab("Tokens"):
                 rows = table.table_component()
                 table_note = gr.Markdown(elem_classes="li-note")
             with gr.Tab("Notes"):
                 notes = gr.HTML(apply_default_css=False, elem_id="notes")
+            with gr.Tab("Guide"):
+                gr.HTML(GUIDE, apply_default_css=False, elem_id="guide")
             with gr.Tab("Download") as download_tab, gr.Row(elem_classes="li-downloads"):
                 files = downloads.download_buttons()
         run_line = gr.HTML(apply_default_css=False, elem_id="run")
     return Results(
-        mode, status, live, empty, shown, summary, heatmap, comparison, pinned, pinned_plot, branching, instead, branch, figures, rows,
-        table_note, notes, run_line, files, past, tabs, download_tab,
+        mode, status, live, empty, shown, summary, heatmap, comparison, pinned, pinned_steps, pinned_plot, branching, instead, branch,
+        figures, rows, table_note, notes, run_line, files, past, tabs, download_tab,
     )  # fmt: skip
 
 
@@ -248,30 +253,31 @@ def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr
     def run_branch(held: Session, cancel: CancelFlag, mode: str, chosen: int, *values: Any) -> actions.Steps:
         yield from actions.branch(host, held, cancel, mode, chosen, values)
 
-    def run_live(held: Session, mode: str, is_live: bool, *values: Any) -> Any:
-        return actions.live(host, held, mode, is_live, values)
+    def run_live(held: Session, is_live: bool, *values: Any) -> Any:
+        return actions.live(host, held, is_live, values)
 
     for press, function, extra in ((controls.run, run_form, []), (results.branch, run_branch, [results.instead])):
         started = press.click(begin, flag, [*buttons, results.status], queue=False, **QUIET)
         ran = started.then(function, [session, flag, results.mode, *extra, *form], running, **QUIET, **MODEL_WORK)
         for ended in (ran.success, ran.failure):
             ended(idle, outputs=buttons, queue=False, **QUIET)
-        _then_show(ran.success, results, session)
+        _then_show(ran.success, host, results, session)
     controls.cancel.click(stop, flag, queue=False, **QUIET)
     movable = [*controls.sampler.values(), controls.live]
     moved = gr.on(
-        [field.change for field in movable], run_live, [session, results.mode, controls.live, *form], session,
+        [field.change for field in movable], run_live, [session, controls.live, *form], session,
         trigger_mode="always_last", **QUIET, **MODEL_WORK,
     )  # fmt: skip
-    _then_show(moved.success, results, session)
+    _then_show(moved.success, host, results, session)
 
 
-def _wire_results(results: Results, session: gr.State) -> None:
+def _wire_results(host: ModelHost, results: Results, session: gr.State) -> None:
     """The mode, the pinned token, the history."""
-    _then_show(results.mode.change, results, session)
+    _then_show(results.mode.change, host, results, session)
     pinned = [session, *results.pin_outputs()]
-    results.heatmap.pin(actions.pin, session, pinned, trigger_mode="always_last", **QUIET)
-    results.heatmap.unpin(actions.unpin, session, pinned, trigger_mode="always_last", **QUIET)
+    for event, function in ((results.heatmap.pin, actions.pin), (results.heatmap.unpin, actions.unpin)):
+        changed = event(function, session, pinned, trigger_mode="always_last", **QUIET)
+        _then_steps(changed.then, host, results, session)
     results.tabs.select(actions.leave_files, session, session, **QUIET)
     results.download_tab.select(actions.open_files, session, [session, *results.files], **QUIET)
     history = results.history
@@ -295,11 +301,17 @@ def _wire_results(results: Results, session: gr.State) -> None:
         (history.name.submit, rename, [history.name]),
         (history.remove.click, remove, []),
     ):
-        _then_show(event(function, [session, *extra], session, **QUIET).success, results, session)
+        _then_show(event(function, [session, *extra], session, **QUIET).success, host, results, session)
 
 
-def _then_show(event: Callable[..., Any], results: Results, session: gr.State) -> None:
+def _then_show(event: Callable[..., Any], host: ModelHost, results: Results, session: gr.State) -> None:
     # a result that comes while the last one is still being drawn must be drawn too
     latest: dict[str, Any] = {**QUIET, "trigger_mode": "always_last"}
     shown = event(actions.show, [session, results.mode], [session, results.live, *results.outputs()], **latest)
     shown.then(actions.files, session, results.files, **latest)
+    _then_steps(shown.then, host, results, session)
+
+
+def _then_steps(event: Callable[..., Any], host: ModelHost, results: Results, session: gr.State) -> None:
+    """The pinned token's steps come after its table: they need the model, which may be busy."""
+    event(partial(actions.steps, host), session, results.pinned_steps, trigger_mode="always_last", **QUIET, **MODEL_WORK)

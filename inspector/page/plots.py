@@ -1,5 +1,6 @@
 """Plotly figures of a report. Colours read on light and dark alike; the backgrounds are the page's."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,16 +12,11 @@ from plotly.subplots import make_subplots
 from inspector.report import Report
 from inspector.tokens import visible
 
-# the colours of Okabe and Ito, which colour-blind readers can tell apart
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+# after Okabe and Ito, which colour-blind readers can tell apart, in a lightness that stands out on white and on black
+COLOURS = ("#2f8bd0", "#dc6a14", "#16a37b", "#cc79a7", "#c98a00", "#56b4e9")
 GREY = "#75829a"
 RANK_EDGES = (1, 10, 100, 1000)
 RANK_NAMES = ("1", "2–10", "11–100", "101–1,000", "beyond")
-
-
-def figures(report: Report) -> tuple[go.Figure, go.Figure, go.Figure, go.Figure, go.Figure]:
-    """Score along the text, surprisal with entropy, cumulative surprisal, histogram, rank buckets."""
-    return along_text(report), surprisal_and_entropy(report), cumulative(report), histogram(report), rank_buckets(report)
 
 
 def along_text(report: Report) -> go.Figure:
@@ -39,7 +35,7 @@ def along_text(report: Report) -> go.Figure:
                 marker={"color": colour, "symbol": "x-thin", "line": {"width": 1.6, "color": colour}, "size": 7},
                 **_tokens(cut), hovertemplate="%{text}<br>cut<extra></extra>",
             )  # fmt: skip
-    return figure
+    return _with_legend(figure)
 
 
 def surprisal_and_entropy(report: Report) -> go.Figure:
@@ -55,7 +51,7 @@ def surprisal_and_entropy(report: Report) -> go.Figure:
             hovertemplate="entropy %{y:.4f}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="overlay")
-    return figure
+    return _with_legend(figure)
 
 
 def cumulative(report: Report) -> go.Figure:
@@ -65,7 +61,7 @@ def cumulative(report: Report) -> go.Figure:
             x=part["position"], y=(-part["raw_logprob"].astype("float64").fillna(0.0)).cumsum(), name=name, mode="lines",
             line={"color": colour, "width": 1.6, "shape": "hv"}, **_tokens(part), hovertemplate="%{text}<br>%{y:.3f}<extra></extra>",
         )  # fmt: skip
-    return figure
+    return _with_legend(figure)
 
 
 def histogram(report: Report) -> go.Figure:
@@ -74,7 +70,7 @@ def histogram(report: Report) -> go.Figure:
         finite = part["score"][np.isfinite(part["score"])]
         figure.add_histogram(x=finite, name=name, marker={"color": colour}, opacity=0.65, nbinsx=40)
     figure.update_layout(barmode="overlay")
-    return figure
+    return _with_legend(figure)
 
 
 def rank_buckets(report: Report) -> go.Figure:
@@ -87,12 +83,12 @@ def rank_buckets(report: Report) -> go.Figure:
             x=RANK_NAMES, y=counts / max(len(ranks), 1), name=name, marker={"color": colour}, customdata=counts,
             hovertemplate="rank %{x}: %{customdata} tokens, %{y:.1%}<extra>" + name + "</extra>",
         )  # fmt: skip
-    return figure
+    return _with_legend(figure)
 
 
 def pinned_bars(rows: pd.DataFrame, top_p: float) -> go.Figure:
     """Raw against processed probability of one token's listed alternatives, and their mass added up, with the top_p line."""
-    figure = make_subplots(1, 2, column_widths=[0.6, 0.4], horizontal_spacing=0.09)
+    figure = make_subplots(1, 2, column_widths=[0.6, 0.4], horizontal_spacing=0.12)
     names = _plain([f"{visible(t)}  {i}" for t, i in zip(rows["token"], rows["token_id"])])
     top = rows[rows["listed_as"].str.contains("top")]
     for side, colour in (("raw", COLOURS[0]), ("processed", COLOURS[1])):
@@ -147,13 +143,24 @@ def _figure(title: str, x: str, y: str) -> go.Figure:
     return figure
 
 
+def _with_legend(figure: go.Figure) -> go.Figure:
+    """Room below the axis for as many lines as the legend takes."""
+    named = sum(trace.showlegend is not False for trace in figure.data)
+    return figure.update_layout(margin_b=54 + 20 * math.ceil(named / 3))
+
+
 def _style(figure: go.Figure, title: str) -> None:
     axis = {"gridcolor": "rgba(138,148,166,0.22)", "zerolinecolor": "rgba(138,148,166,0.45)", "linecolor": "rgba(138,148,166,0.45)"}
     figure.update_layout(
-        template="none", title={"text": title, "font": {"size": 13}, "x": 0.01, "xanchor": "left"}, height=340,
-        margin={"l": 52, "r": 14, "t": 36, "b": 76}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+        template="none", modebar={"bgcolor": "rgba(0,0,0,0)", "color": GREY},
+        title={"text": title, "font": {"size": 13}, "x": 0.01, "xanchor": "left"}, height=340,
+        margin={"l": 52, "r": 14, "t": 36, "b": 74}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
         font={"color": GREY, "size": 11, "family": "system-ui, sans-serif"}, showlegend=True, hovermode="closest",
-        legend={"orientation": "h", "y": -0.24, "yanchor": "top", "x": 0, "xanchor": "left", "font": {"size": 10}},
+        legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom", "x": 0, "xanchor": "left", "font": {"size": 10}},
     )  # fmt: skip
     figure.update_xaxes(**axis)
     figure.update_yaxes(**axis)
+
+
+# in the page's order, and whether a plot depends on the mode
+FIGURES = ((along_text, True), (surprisal_and_entropy, False), (cumulative, False), (histogram, True), (rank_buckets, False))

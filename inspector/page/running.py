@@ -105,7 +105,7 @@ def _spans(pieces: list[bytes], logprobs: list[float]) -> str:
         if start < done:  # part of a character that is there already
             continue
         value = min(1.0, -logprob / 12)
-        strong = 2 if value > 0.85 else 1 if value > 0.6 else 0
+        strong = int(value > 0.615)
         shown = escape(text[start:end]) if text[start:end].isprintable() else escape(visible(text[start:end])).replace("↵", "↵\n")
         spans.append(f"<span class='li-token' data-state='even' data-strong='{strong}' style='--v:{value:.3f}'>{shown}</span>")
         done = end

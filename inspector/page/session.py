@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from inspector.report import Report
+from inspector.report import Report, ScoredSequence
 
 MOST = 12  # results kept; the oldest goes when another is made
 
@@ -33,6 +33,7 @@ class Session:
     shown: int = 0
     other: int = 0
     pinned: tuple[int, int] | None = None  # sequence and position
+    drawn: tuple[ScoredSequence, ...] | None = None  # what the page shows in some mode
     wants_files: bool = False  # whether the download tab is open: files of a long text take seconds to write
 
     @property

@@ -239,6 +239,18 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one(page):
 
 @pytest.mark.parametrize("width", [390, 1440])
 def test_nothing_is_wider_than_the_window(page, width):
-    page.set_viewport_size({"width": width, "height": 844})
+    """Nor after the window was wider, which leaves wide plots behind."""
+
+    def overflow() -> int:
+        return page.evaluate("document.documentElement.scrollWidth - innerWidth")
+
     inspect(page, PLAIN + " " + "x" * 120)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.click("#heatmap [data-i='5']")
+    table_rows(page)
+    page.set_viewport_size({"width": width, "height": 844})
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 1440, "height": 844})
+    for tab in ("Tokens", "Notes", "Guide", "Download", "Plots"):
+        page.get_by_role("tab", name=tab).click()
+        page.wait_for_timeout(300)
+        assert overflow() <= 0, tab

@@ -1,10 +1,15 @@
 """Side by side, comparing, history, live parameters, branches, share links, the standalone report."""
 
+import json
+import zipfile
+
+import numpy as np
 import pandas as pd
 import pytest
 from driving import download, heatmap_text, inspect, table_rows, token_count
 
 from inspector import SamplingParams
+from inspector.report import Report, read_csv
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
 
@@ -78,6 +83,48 @@ def test_live_parameters_score_again_and_keep_the_pin(page, embedded):
     assert page.locator("#heatmap .li-pinned").get_attribute("data-i") == "5"
 
 
+def test_live_parameters_keep_the_continuations(page, embedded):
+    page.fill("#continuations input", "1")
+    page.fill("#max_new_tokens input", "6")
+    page.fill("#seed textarea", "7")
+    inspect(page, PLAIN)
+    drawn = heatmap_text(page, 1)
+    page.check("#live-switch input")
+    page.fill("#top_k input[type=number]", "1")
+    page.wait_for_selector("#heatmap [data-state='mark'], #heatmap .li-was-cut")
+    assert heatmap_text(page, 1) == drawn
+    page.get_by_role("tab", name="Notes").click()
+    page.wait_for_selector("#notes:has-text('drawn with other parameters')")
+
+
+def test_pinned_token_shows_the_pipeline_step_by_step(page, embedded):
+    params = {"temperature": 0.7, "top_k": 3, "repetition_penalty": 1.3}
+    for name, value in params.items():
+        page.fill(f"#{name} input[type=number]", str(value))
+    inspect(page, PLAIN)
+    page.click("#heatmap [data-i='8']")
+    page.wait_for_selector("#steps")
+    rows = page.locator("#steps tbody tr").evaluate_all("rows => rows.map(r => [...r.cells].map(c => c.innerText))")
+    report = embedded.inspect(PLAIN, params=SamplingParams(**params))
+    expected = embedded.pipeline_steps(report, 0, 8)
+    expected = expected[: int((expected["logit"] == -np.inf).argmax()) + 1 if (expected["logit"] == -np.inf).any() else None]
+    assert [row[0] for row in rows] == expected["step"].tolist()
+    shown = [float(row[1].replace("−∞", "-inf").replace("−", "-")) for row in rows]
+    assert shown == pytest.approx(expected["logit"].tolist(), abs=1e-3)
+    page.keyboard.press("Escape")
+    page.focus("#heatmap .li-text")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#steps", state="detached")
+
+
+def test_changing_the_mode_keeps_the_elements(page):
+    inspect(page, PLAIN)
+    page.evaluate("document.querySelector('#heatmap [data-i=\"3\"]').kept = true")
+    page.locator("#mode").get_by_label("raw logits").check(force=True)
+    page.wait_for_selector("#heatmap .li-legend-title:has-text('raw logit')")
+    assert page.evaluate("document.querySelector('#heatmap [data-i=\"3\"]').kept")
+
+
 def test_branch_takes_the_alternative_and_samples_on(page, embedded):
     page.fill("#max_new_tokens input", "4")
     page.fill("#seed textarea", "5")
@@ -139,11 +186,70 @@ def test_standalone_report_opens_from_disk(page, chromium, tmp_path):
 
 
 def test_parquet_equals_the_python_api(page, embedded, tmp_path):
-    pytest.importorskip("pyarrow")
     inspect(page, PLAIN)
     download(page, "download-tokens-parquet", tmp_path / "tokens.parquet")
     got = pd.read_parquet(tmp_path / "tokens.parquet")
     pd.testing.assert_frame_equal(got, embedded.inspect(PLAIN).tokens, rtol=0, atol=1e-4, check_dtype=False)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "SVG"])
+def test_each_plot_can_be_saved(page, kind, tmp_path):
+    inspect(page, PLAIN)
+    page.wait_for_selector("#plot-4 .li-save button")
+    for number in range(5):
+        with page.expect_download() as started:
+            page.locator(f"#plot-{number} .li-save button", has_text=kind).click()
+        path = tmp_path / f"{number}"
+        started.value.save_as(path)
+        assert path.read_bytes().startswith(b"\x89PNG" if kind == "PNG" else b"<svg")
+    assert started.value.suggested_filename == f"raw-rank.{kind.lower()}"
+
+
+def test_plots_open_from_disk(page, chromium, tmp_path):
+    inspect(page, PLAIN)
+    download(page, "download-plots-html", tmp_path / "plots.html")
+    context = chromium.new_context(offline=True)
+    saved, errors = context.new_page(), []
+    saved.on("pageerror", lambda e: errors.append(str(e)))
+    saved.goto((tmp_path / "plots.html").as_uri())
+    saved.wait_for_selector(".js-plotly-plot >> nth=4")
+    assert errors == []
+    context.close()
+
+
+def test_the_session_is_saved_as_a_tree(page, embedded, tmp_path):
+    page.fill("#max_new_tokens input", "3")
+    page.fill("#seed textarea", "5")
+    inspect(page, PLAIN)
+    page.click("#heatmap [data-i='5']")
+    table_rows(page)
+    page.wait_for_selector("#branch:not([disabled])")
+    page.click("#branch")
+    page.wait_for_function("document.querySelector('#history input').value.includes('↳')")
+    download(page, "download-session-json", tmp_path / "session.json")
+    nodes = json.loads((tmp_path / "session.json").read_text(encoding="utf-8"))["results"]
+    assert [(n["number"], n["parent"]) for n in nodes] == [(1, 0), (2, 1)]
+    again = embedded.inspect(nodes[1]["run"]["prompt_ids"], continuations=1, max_new_tokens=3, seed=nodes[1]["run"]["seed"])
+    assert nodes[1]["texts"] == list(again.texts)
+
+
+def test_every_download_equals_the_python_api(page, embedded, tmp_path):
+    inspect(page, PLAIN)
+    expected = embedded.inspect(PLAIN)
+    for name in ("alternatives.csv", "run.json", "report.json", "report.zip", "spreadsheet.zip", "alternatives.parquet"):
+        download(page, "download-" + name.replace(".", "-"), tmp_path / name)
+    pd.testing.assert_frame_equal(read_csv(tmp_path / "alternatives.csv"), expected.alternatives, rtol=0, atol=1e-4)
+    parquet = pd.read_parquet(tmp_path / "alternatives.parquet")
+    pd.testing.assert_frame_equal(parquet, expected.alternatives, rtol=0, atol=1e-4, check_dtype=False)
+    for name in ("report.zip", "spreadsheet.zip"):
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            archive.extractall(tmp_path / name[:-4])
+    pd.testing.assert_frame_equal(Report.load(tmp_path / "report").tokens, expected.tokens, rtol=0, atol=1e-4)
+    pd.testing.assert_frame_equal(Report.load(tmp_path / "spreadsheet").tokens, expected.tokens, rtol=0, atol=1e-4)
+    whole = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert [t["token_id"] for t in whole["tokens"]] == expected.tokens["token_id"].tolist()
+    run = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert {k: run[k] for k in ("params", "prompt_ids", "mode")} == {k: expected.run[k] for k in ("params", "prompt_ids", "mode")}
 
 
 def test_point_in_a_plot_leads_to_its_token(page):
