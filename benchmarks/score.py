@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.memory import peak_above_model
 from inspector import Inspector, SamplingParams
 
 PARAMS = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.02, repetition_penalty=1.1)
@@ -27,7 +26,6 @@ TARGETS = {
     "float32": {"c / a": 1.15, "c / b": 1.0, "d / a": 0.35, "e / a": 0.25},
     "bfloat16": {"c / a": 1.3, "c / b": 1.0, "d / a": 0.35, "e / a": 0.25},
 }
-MAX_PEAK_MB = 700
 
 
 def prompt_ids(inspector: Inspector, tokens: int) -> list[int]:
@@ -110,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--growth", action="store_true", help="also 512 to 8,192 tokens, and the peak memory at 8,000")
+    parser.add_argument("--growth", action="store_true", help="also 512 to 8,192 tokens")
     parser.add_argument("--out", type=Path, default=Path("build/benchmark.json"))
     options = parser.parse_args()
     torch.set_num_threads(2)
@@ -128,10 +126,6 @@ def main() -> None:
             record[dtype]["growth"] = growth = {n: measure(inspector, n, 1) for n in (512, 1024, 2048, 4096, 8192)}
             for n, at in growth.items():
                 print(f"  {n:5d} tokens  (a) {at['a']:.2f} s  (c) {at['c']:.2f} s  (b) {at['b']:.2f} s")
-        if options.growth and dtype == "float32":
-            peak, _ = peak_above_model(Inspector(inspector.loaded), 8000, 0)
-            record["peak_mb"] = peak / 1e6
-            print(f"\r  peak above the model, 8,000 tokens: {peak / 1e6:.0f} MB (target ≤ {MAX_PEAK_MB})")
         del inspector
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(record, indent=2) + "\n")

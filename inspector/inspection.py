@@ -149,7 +149,7 @@ class Inspector:
         facts["times"]["total_seconds"] = time.perf_counter() - clock
         return build_report(sequences, loaded.vocabulary, self._record(request, drawn) | {"started": started.isoformat(), **facts})
 
-    def rescore(self, report: Report, params: SamplingParams, *, is_cancelled: Callable[[], bool] = lambda: False) -> Running[Report]:
+    def rescore(self, report: Report, params: SamplingParams) -> Report:
         """The tokens of a report, its continuations' too, scored with other parameters; nothing is drawn again.
 
         `run` keeps the parameters that the continuations were drawn with as `drawn_with`. Raises InputError for a report
@@ -170,7 +170,7 @@ class Inspector:
         sequences = []
         for number in reversed(range(len(report.sequences))):  # the text last, so that it is the newest in the cache
             ids = self._ids(report, number)
-            _, rows, facts = yield from self._score(ids, text.boundary, request, is_cancelled)
+            _, rows, facts = finish(self._score(ids, text.boundary, request, lambda: False))
             sequences.append(replace(report.sequences[number], rows=rows[text.boundary :] if number else rows))
         facts["times"]["total_seconds"] = time.perf_counter() - clock
         record = self._record(request, []) | {name: run[name] for name in ("seed", "max_new_tokens", "continuations")}

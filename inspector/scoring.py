@@ -58,6 +58,11 @@ class ScoredRows:
     def __getitem__(self, rows: slice) -> "ScoredRows":
         return ScoredRows(*(getattr(self, f.name)[rows] for f in fields(self)))
 
+    def write(self, first: int, rows: "ScoredRows") -> None:
+        """Put `rows` in place of those from `first` on."""
+        for f in fields(self):
+            getattr(self, f.name)[first : first + len(rows)] = getattr(rows, f.name)
+
     @staticmethod
     def concatenate(parts: Sequence["ScoredRows"]) -> "ScoredRows":
         return ScoredRows(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(ScoredRows)))
@@ -153,8 +158,12 @@ def score_text(
     were scored before. Holds one chunk of logits at a
     time.
     """
-    parts = [known if known is not None else ScoredRows.unscored(ids[:1].tolist(), wanted.candidates(head.width))]
-    start, length = len(parts[0]), ids.shape[0]
+    # the whole table at once: parts that stay between the chunks' own tensors would leave holes in memory
+    table = ScoredRows.unscored(ids.tolist(), wanted.candidates(head.width))
+    start, length = 1, ids.shape[0]
+    if known is not None:
+        start = len(known)
+        table.write(0, known)
     middle = min(max(boundary, start), length)
     for begin, end, params in (
         (start, middle, resolved.params if process_prompt else SamplingParams()),
@@ -169,8 +178,8 @@ def score_text(
                 context = None if params is not resolved.params else text_context(resolved, ids, boundary, first, last)
                 score = score_rows_plain if wanted.path == "torch" else score_rows_fused
                 scored = score(head(rows), context, own, wanted, [f"token {t}" for t in range(first, last)])
-            parts.append(scored)
-    return ScoredRows.concatenate(parts)
+            table.write(first, scored)
+    return table
 
 
 def _needs_no_logits(head: Head, params: SamplingParams, wanted: Wanted) -> bool:

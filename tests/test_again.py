@@ -10,7 +10,6 @@ import torch
 from transformers import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
 from inspector import InputError, SamplingParams
-from inspector.events import finish
 from inspector.report import Report
 
 PROMPT = "the cat sat on the mat. the red fox"
@@ -25,7 +24,7 @@ def report(tiny_llama):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_continuation_under_other_parameters_is_scored_as_a_completion(tiny_llama, report, number):
-    again = finish(tiny_llama.rescore(report, PARAMS))
+    again = tiny_llama.rescore(report, PARAMS)
     ids = report.run["continuations"][number - 1]["ids"]
     expected = tiny_llama.inspect(report.run["prompt_ids"], completion=ids, params=PARAMS, top_n=4)
     for table, wanted in ((again.tokens, expected.tokens), (again.alternatives, expected.alternatives)):
@@ -37,7 +36,7 @@ def test_a_continuation_under_other_parameters_is_scored_as_a_completion(tiny_ll
 
 
 def test_the_text_under_other_parameters_is_scored_as_if_asked_so(tiny_llama, report):
-    again = finish(tiny_llama.rescore(report, PARAMS))
+    again = tiny_llama.rescore(report, PARAMS)
     expected = tiny_llama.inspect(PROMPT, completion=" inspects", params=PARAMS, top_n=4).tokens
     pd.testing.assert_frame_equal(again.tokens[again.tokens["sequence"] == 0], expected, atol=1e-5, rtol=0)
     assert again.texts == report.texts
@@ -47,7 +46,7 @@ def test_the_text_under_other_parameters_is_scored_as_if_asked_so(tiny_llama, re
 
 
 def test_what_drew_the_continuations_is_kept_when_parameters_move_twice(tiny_llama, report):
-    again = finish(tiny_llama.rescore(finish(tiny_llama.rescore(report, PARAMS)), SamplingParams(top_p=0.5)))
+    again = tiny_llama.rescore(tiny_llama.rescore(report, PARAMS), SamplingParams(top_p=0.5))
     assert again.run["drawn_with"] == report.run["params"]
 
 
@@ -70,7 +69,7 @@ def test_the_steps_are_those_of_transformers(tiny_llama):
 
 
 def test_the_steps_end_at_the_processed_values_of_every_sequence(tiny_llama, report):
-    again = finish(tiny_llama.rescore(report, PARAMS))
+    again = tiny_llama.rescore(report, PARAMS)
     for token in again.tokens[again.tokens["position"] > 0].itertuples(index=False):
         table = tiny_llama.pipeline_steps(again, token.sequence, token.position)
         assert table["logit"].iloc[0] == pytest.approx(token.raw_logit, abs=1e-4)
@@ -104,4 +103,4 @@ def test_a_report_of_another_model_or_from_files_is_refused(tiny_llama, report, 
     with pytest.raises(InputError, match="not the loaded model"):
         other.pipeline_steps(report, 0, 1)
     with pytest.raises(InputError, match="no model behind it"):
-        finish(tiny_llama.rescore(Report.load(report.save(tmp_path)), PARAMS))
+        tiny_llama.rescore(Report.load(report.save(tmp_path)), PARAMS)

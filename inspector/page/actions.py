@@ -6,7 +6,6 @@ from typing import Any
 import gradio as gr
 
 from inspector.errors import InspectorError
-from inspector.events import finish
 from inspector.page import cards, detail, downloads, plots, table
 from inspector.page.compare import compare, comparison_html
 from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS, SamplerForm, TextForm, read_arguments, read_params
@@ -83,7 +82,7 @@ def live(host: ModelHost, session: Session, is_live: bool, values: tuple[Any, ..
     except InspectorError:
         return gr.skip()  # told at the fields
     try:
-        session.replace(finish(host.inspector.rescore(result.report, params)))
+        session.replace(host.inspector.rescore(result.report, params))
     except InspectorError as error:
         raise gr.Error(str(error), print_exception=False) from None
     return session

@@ -53,3 +53,9 @@ def table_rows(page) -> list[list[str]]:
     """The cells of the pinned token's table."""
     page.wait_for_selector("#alternatives tbody tr")
     return page.locator("#alternatives tbody tr").evaluate_all("rows => rows.map(r => [...r.cells].map(c => c.innerText))")
+
+
+def choose(page, dropdown: str, text: str) -> None:
+    """Pick the first entry of a list that holds `text`."""
+    page.click(f"{dropdown} input")
+    page.locator("[role=option]", has_text=text).first.click()

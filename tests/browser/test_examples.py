@@ -1,4 +1,4 @@
-"""Each example of the page runs, and its screenshots can be looked at."""
+"""The examples of the page are valid, and run."""
 
 import json
 from pathlib import Path
@@ -23,17 +23,9 @@ def test_example_is_a_valid_form(example):
 
 @pytest.mark.browser
 @pytest.mark.real
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_example_runs_and_explains_itself(page, shots, theme):
-    if theme == "dark":
-        page.click("#theme")
-    for number, title in enumerate(("Top-p cuts the ending", "Chat")):
+def test_examples_run_from_their_buttons(page):
+    for title in ("Top-p cuts the ending", "Chat"):
         page.get_by_role("button", name=title, exact=True).click()
         page.wait_for_selector("#sampler-message b")
         inspect(page)
         assert page.locator("#sampler-message b").first.inner_text() == "temperature"
-        page.click("#heatmap [data-i='3']")
-        page.wait_for_selector("#alternatives")
-        if shots:
-            page.wait_for_timeout(1500)
-            page.screenshot(path=shots / f"{theme}-{number}.png", full_page=True)

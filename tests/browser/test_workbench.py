@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from driving import download, heatmap_text, inspect, table_rows, token_count
+from driving import choose, download, heatmap_text, inspect, table_rows, token_count
 
 from inspector import SamplingParams
 from inspector.report import Report, read_csv
@@ -16,11 +16,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.real]
 PLAIN = "The capital of France is Paris. Its river is the Seine."
 SHOW = "#heatmap [aria-label='Show']"
 COLOUR = "#heatmap [aria-label='Colour by']"
-
-
-def choose(page, dropdown: str, text: str) -> None:
-    page.click(f"{dropdown} input")
-    page.locator("[role=option]", has_text=text).first.click()
 
 
 def test_raw_beside_processed_with_linked_hover(page, embedded):
