@@ -24,13 +24,27 @@
       if (waiting === null && document.activeElement !== slider && slider.value !== field.value && field.value !== "") slider.value = field.value;
     }, 250);
   }
+  const saveFile = (name, text) => {
+    const url = URL.createObjectURL(new Blob([text], { type: "text/html" }));
+    Object.assign(document.createElement("a"), { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  };
+  // One plot as a page that opens from disk: Plotly's own script, which this server holds, and the plot's data.
+  const standalone = async (plot, title) => {
+    const source = await (await fetch(PLOTLY_SCRIPT)).text();
+    const name = Object.assign(document.createElement("i"), { textContent: title }).innerHTML;
+    const figure = Plotly.Plots.graphJson(plot).replace(/</g, "\\u003c");
+    return `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${name}</title></head><body><div id="plot"></div>`
+      + `<script>${source}</scr` + `ipt><script>const f = ${figure}; Plotly.newPlot("plot", f.data, f.layout);</scr` + "ipt></body></html>";
+  };
   const saver = (plot, format) => {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: format.toUpperCase() });
     const title = plot.layout?.title?.text ?? "plot";
     button.setAttribute("aria-label", `Save “${title}” as ${format.toUpperCase()}`);
-    button.addEventListener("click", () => {
+    button.addEventListener("click", async () => {
       const { width, height } = plot.getBoundingClientRect();
       const filename = title.replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "");
+      if (format === "html") return saveFile(filename + ".html", await standalone(plot, title));
       Plotly.downloadImage(plot, { format, filename, width, height, scale: format === "png" ? 2 : 1 });
     });
     return button;
@@ -42,7 +56,7 @@
       const place = plot.parentElement;
       if (place.querySelector(".li-save") || !plot.querySelector(".plot-container")) continue;
       const save = Object.assign(document.createElement("div"), { className: "li-save" });
-      save.append(saver(plot, "png"), saver(plot, "svg"));
+      save.append(...["png", "svg", "html"].map((format) => saver(plot, format)));
       place.append(save);
     }
   }, 400);

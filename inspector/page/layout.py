@@ -14,7 +14,7 @@ from inspector.page.endpoint import endpoint
 from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS
 from inspector.page.heatmap import heatmap_component
 from inspector.page.host import ModelHost
-from inspector.page.look import ASSETS, theme
+from inspector.page.look import ASSETS, page_script, theme
 from inspector.page.running import progress_html
 from inspector.page.session import CancelFlag, Session
 
@@ -122,7 +122,7 @@ def launch_options() -> dict[str, Any]:
     """How the page is served: nothing from outside, nothing kept in the browser, errors shown."""
     return {
         "theme": theme(), "css_paths": [ASSETS / "page.css", ASSETS / "heatmap.css"], "show_error": True, "footer_links": ["api"],
-        "run_history": False, "ssr_mode": False, "js": (ASSETS / "page.js").read_text(encoding="utf-8"),
+        "run_history": False, "ssr_mode": False, "js": page_script(),
     }  # fmt: skip
 
 

@@ -1,10 +1,13 @@
 """Theme, styles and scripts. Everything is served by the page itself: no font, script or picture from outside."""
 
+import json
 from pathlib import Path
 
 import gradio as gr
+import plotly
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
+PLOTLY = Path(plotly.__file__).resolve().parent / "package_data" / "plotly.min.js"
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Noto Sans", "Liberation Sans", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
@@ -38,6 +41,13 @@ def theme() -> gr.themes.Base:
         input_background_fill="white",
         input_background_fill_dark="*neutral_800",
     )
+
+
+def page_script() -> str:
+    """What runs once on load, told where this server has Plotly's script, which goes into saved plots."""
+    gr.set_static_paths([PLOTLY])
+    address = f"location.pathname.replace(/[/]$/, '') + {json.dumps('/gradio_api/file=' + PLOTLY.as_posix())}"
+    return (ASSETS / "page.js").read_text(encoding="utf-8").replace("PLOTLY_SCRIPT", address)
 
 
 def script(*names: str) -> str:

@@ -201,15 +201,22 @@ def test_each_plot_can_be_saved(page, kind, tmp_path):
 
 
 def test_plots_open_from_disk(page, chromium, tmp_path):
-    inspect(page, PLAIN)
+    inspect(page, "A <b>bold</b> claim</script> it is.")
+    page.wait_for_selector("#plot-0 .li-save button")
+    with page.expect_download() as started:
+        page.locator("#plot-0 .li-save button", has_text="HTML").click()
+    started.value.save_as(tmp_path / "plot.html")
     download(page, "download-plots-html", tmp_path / "plots.html")
-    context = chromium.new_context(offline=True)
-    saved, errors = context.new_page(), []
-    saved.on("pageerror", lambda e: errors.append(str(e)))
-    saved.goto((tmp_path / "plots.html").as_uri())
-    saved.wait_for_selector(".js-plotly-plot >> nth=4")
-    assert errors == []
-    context.close()
+    for name, plots in (("plot.html", 1), ("plots.html", 5)):
+        context = chromium.new_context(offline=True)
+        saved, errors = context.new_page(), []
+        saved.on("pageerror", lambda e, errors=errors: errors.append(str(e)))
+        saved.goto((tmp_path / name).as_uri())
+        saved.wait_for_selector(f".js-plotly-plot .main-svg >> nth={plots - 1}")
+        assert saved.locator(".js-plotly-plot").count() == plots
+        assert saved.locator(".js-plotly-plot").first.locator(".points path").count() == token_count(page) - 1  # the first is not scored
+        assert errors == []
+        context.close()
 
 
 def test_the_session_is_saved_as_a_tree(page, embedded, tmp_path):
