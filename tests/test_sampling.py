@@ -1,5 +1,6 @@
 """Continuations: what is drawn, what is recorded, and when it ends."""
 
+import gc
 import itertools
 import math
 
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from transformers import DynamicCache
 
 from inspector import Cancelled, InputError, Inspector, LogprobsMode, SamplingParams
 from inspector.events import Progress, SampledTokens
@@ -374,6 +376,24 @@ def test_cancelling_while_sampling_keeps_what_was_drawn_within_one_step(tiny_lla
 def test_cancelling_before_all_is_scored_raises(tiny_llama):
     with pytest.raises(Cancelled):
         tiny_llama.inspect(PROMPT, continuations=1, is_cancelled=lambda: True)
+
+
+def test_cancelling_gives_the_memory_back():
+    """No keys and values of the cancelled text are left alive, in the cache of prompts or anywhere."""
+    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+
+    def alive() -> int:
+        gc.collect()
+        return sum(type(thing) is DynamicCache for thing in gc.get_objects())
+
+    before = alive()
+    for steps in (1, 2):  # in the model, in scoring
+        asked = itertools.count(1)
+        with pytest.raises(Cancelled):
+            inspector.inspect(list(range(3, 300)), is_cancelled=lambda asked=asked, steps=steps: next(asked) >= steps)
+        assert alive() == before
+    inspector.inspect(list(range(3, 300)))
+    assert alive() == before + 1  # what a finished one keeps
 
 
 def test_a_run_after_a_cancelled_one_starts_afresh(tiny_llama):
