@@ -122,7 +122,7 @@ class Inspector:
         count = _whole("continuations", continuations, 0, MAX_CONTINUATIONS)
         request = Request(
             text=text,
-            resolved=resolve(params or SamplingParams(), vocabulary, self.loaded.eos_ids),
+            resolved=resolve(_params(params), vocabulary, self.loaded.eos_ids),
             mode=LogprobsMode.parse(mode),
             wanted=Wanted(top_n, tuple(dict.fromkeys(check_ids(vocabulary, token_ids, "token_ids"))), self.kernel_path),
             seeds=_seeds(seed, count),
@@ -155,12 +155,12 @@ class Inspector:
         `run` keeps the parameters that the continuations were drawn with as `drawn_with`. Raises InputError for a report
         read from files or made by another model.
         """
-        self._check_made_here(report)
+        self.check_made_here(report)
         started, clock, run = datetime.now(timezone.utc), time.perf_counter(), report.run
         text = report.sequences[0].tokenized
         request = Request(
             text=text,
-            resolved=resolve(params, self.loaded.vocabulary, self.loaded.eos_ids),
+            resolved=resolve(_params(params), self.loaded.vocabulary, self.loaded.eos_ids),
             mode=report.mode,
             wanted=Wanted(run["top_n"], tuple(run["token_ids"]), self.kernel_path),
             seeds=(),
@@ -186,10 +186,9 @@ class Inspector:
         order), token_id, logit after the step (-inf where cut), logprob (its log-softmax over what is left), kept_tokens.
         Raises InputError for a place without a prediction, a report read from files or made by another model.
         """
-        self._check_made_here(report)
+        self.check_made_here(report)
         ids = self._ids(report, sequence)
-        if not 1 <= position < len(ids):
-            raise InputError(f"position must be in [1, {len(ids) - 1}], since the first token has no prediction, got {position}")
+        position = _whole("position (the first token has no prediction)", position, 1, len(ids) - 1)
         chosen = [ids[position]] if token_ids is None else check_ids(self.loaded.vocabulary, token_ids, "token_ids")
         boundary, run = report.sequences[0].tokenized.boundary, report.run
         params = SamplingParams(**run["params"]) if position >= boundary or run["prompt_processing"] == "as_sampled" else SamplingParams()
@@ -202,11 +201,13 @@ class Inspector:
     def _ids(self, report: Report, sequence: int) -> tuple[int, ...]:
         """Every id before and in a sequence of a report."""
         text = report.sequences[0].tokenized
-        if not 0 <= sequence < len(report.sequences):
-            raise InputError(f"sequence must be in [0, {len(report.sequences) - 1}], got {sequence}")
+        sequence = _whole("sequence", sequence, 0, len(report.sequences) - 1)
         return (*text.ids[: text.boundary], *report.sequences[sequence].tokenized.ids) if sequence else text.ids
 
-    def _check_made_here(self, report: Report) -> None:
+    def check_made_here(self, report: Report) -> None:
+        """Raises InputError for a report that the loaded model did not make, or that was read from files."""
+        if not isinstance(report, Report):
+            raise InputError(f"report must be a Report, got {type(report).__name__}")
         if not report.sequences:
             raise InputError("a report read from files has no model behind it; inspect the text again")
         made_by, dtype = report.run["model"], report.run["dtype"]
@@ -331,6 +332,12 @@ def _kernel_path(path: str, device: torch.device) -> kernels.KernelPath:
         return kernels.choose_path(path, device)
     except ValueError as error:
         raise InputError(str(error)) from None
+
+
+def _params(params: SamplingParams | None) -> SamplingParams:
+    if params is not None and not isinstance(params, SamplingParams):
+        raise InputError(f"params must be SamplingParams, got {type(params).__name__}; write SamplingParams(temperature=0.8)")
+    return params or SamplingParams()
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:

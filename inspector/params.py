@@ -19,6 +19,7 @@ RANGES: dict[str, tuple[float, float, bool]] = {
 }
 GREEDY_BELOW = 1e-5  # the engine's threshold: a lower temperature means greedy decoding
 MAX_SEED = 2**63 - 1
+LARGEST_BIAS = 1e30
 
 
 def range_text(name: str) -> str:
@@ -96,6 +97,8 @@ class SamplingParams(BaseModel):
         for token_id, bias in value.items():
             if not math.isfinite(bias):
                 raise ValueError(f"of token id {token_id} must be a finite number, got {bias} (use allowed_token_ids or bad_words to cut)")
+            if abs(bias) > LARGEST_BIAS:  # its sum with a logit must stay a float32
+                raise ValueError(f"of token id {token_id} must be within ±{LARGEST_BIAS:g}, got {bias:g}")
         return value
 
     @field_validator("allowed_token_ids")

@@ -104,7 +104,10 @@ class Report:
         missing = [n for n in ("tokens.csv", "alternatives.csv", "run.json") if not (folder / n).is_file()]
         if missing:
             raise InputError(f"{folder} is no saved report: it lacks {', '.join(missing)}")
-        run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        try:
+            run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{folder / 'run.json'} is not valid JSON: {error}") from error
         tokens = read_csv(folder / "tokens.csv")
         return cls(tokens, read_csv(folder / "alternatives.csv"), tuple(run["texts"]), summarise(tokens), run)
 

@@ -94,7 +94,7 @@ def test_prompt_rows_that_are_not_processed_have_no_steps(tiny_llama):
 
 @pytest.mark.parametrize(("sequence", "position"), [(0, 0), (0, 10**6), (9, 1), (-1, 1)])
 def test_places_without_a_prediction_are_refused(tiny_llama, report, sequence, position):
-    with pytest.raises(InputError, match="must be in"):
+    with pytest.raises(InputError, match="must be a whole number in"):
         tiny_llama.pipeline_steps(report, sequence, position)
 
 
@@ -104,3 +104,21 @@ def test_a_report_of_another_model_or_from_files_is_refused(tiny_llama, report, 
         other.pipeline_steps(report, 0, 1)
     with pytest.raises(InputError, match="no model behind it"):
         tiny_llama.rescore(Report.load(report.save(tmp_path)), PARAMS)
+
+
+@pytest.mark.parametrize("params", [{"min_p": 0.1}, 5, "x"], ids=str)
+def test_params_of_another_kind_are_refused(tiny_llama, report, params):
+    for call in (lambda: tiny_llama.rescore(report, params), lambda: tiny_llama.inspect(PROMPT, params=params)):
+        with pytest.raises(InputError, match="params must be SamplingParams"):
+            call()
+
+
+@pytest.mark.parametrize("position", ["a", None, [5], 5.0, True])
+def test_a_position_that_is_no_number_is_refused(tiny_llama, report, position):
+    with pytest.raises(InputError, match="must be a whole number"):
+        tiny_llama.pipeline_steps(report, 0, position)
+
+
+def test_a_bias_beyond_float32_is_refused():
+    with pytest.raises(InputError, match="logit_bias of token id 1 must be within"):
+        SamplingParams(logit_bias={1: 1e39})

@@ -1,6 +1,7 @@
 """What the page does when something is pressed: functions from values to values, wired in layout.py."""
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -63,7 +64,10 @@ def branch(host: ModelHost, session: Session, flag: CancelFlag, mode: str, chose
     before = tokens[((tokens["sequence"] == 0) & (tokens["source"] == "prompt")) | (tokens["sequence"] == sequence)]
     ids = before[before["position"] < position]["token_id"].tolist()
     try:
-        arguments = read_arguments(*_forms(values), mode)
+        if host.inspector:
+            host.inspector.check_made_here(result.report)
+        text, sampler = _forms(values)
+        arguments = read_arguments(replace(text, kind="raw"), sampler, mode)
     except InspectorError as error:
         yield from _failed(error)
     # the chosen token belongs to the prompt, so that the continuation starts after it and reuses what is cached
@@ -82,7 +86,7 @@ def live(host: ModelHost, session: Session, is_live: bool, values: tuple[Any, ..
     except InspectorError:
         return gr.skip()  # told at the fields
     try:
-        session.replace(host.inspector.rescore(result.report, params))
+        session.replace(result.number, host.inspector.rescore(result.report, params))
     except InspectorError as error:
         raise gr.Error(str(error), print_exception=False) from None
     return session
@@ -101,7 +105,7 @@ def show(session: Session, mode: str) -> list[Any]:
     report = result.report
     comparison = ""
     if other:
-        comparison = comparison_html(report, other.report, compare(report, other.report), (result.name, other.name))
+        comparison = comparison_html(report, other.report, compare(report, other.report), (result.title, other.title))
     is_drawn, session.drawn = session.drawn is report.sequences, report.sequences
 
     def fixed(make: Callable[[Report], Any]) -> Any:

@@ -74,11 +74,11 @@ def plots_html(result: Result) -> str:
 
 def session_json(results: Sequence[Result]) -> str:
     """The results of a session as a tree: each with its parent's number (0 for none), how to repeat it, and its scores."""
-    nodes = []
+    nodes, known = [], {result.number for result in results}
     for result in results:
         report = json.loads(result.report.to_json())
         del report["alternatives"]  # by far the largest part; each result's own files have it
-        nodes.append({"number": result.number, "name": result.name, "parent": result.parent, **report})
+        nodes.append({"number": result.number, "name": result.name, "parent": result.parent if result.parent in known else 0, **report})
     return json.dumps({"results": nodes}, ensure_ascii=False, allow_nan=False)
 
 

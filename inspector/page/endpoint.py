@@ -42,6 +42,8 @@ def endpoint(host: ModelHost) -> Callable[..., Any]:
             given = [x for x in (prompt, prompt_ids) if x is not None]
             if len(given) == 2:
                 raise gr.Error("give either prompt or prompt_ids, got both", print_exception=False)
+            if params is not None and not isinstance(params, dict):
+                raise gr.Error(f"params must be an object of sampling parameters, got {params!r}", print_exception=False)
             inspector = finish(host.get())
             report = inspector.inspect(
                 given[0] if given else None, chat=chat, completion=completion, params=SamplingParams(**(params or {})), mode=mode,

@@ -220,7 +220,7 @@ def _wire_share(page: gr.Blocks, controls: Controls, mode: gr.Radio) -> None:
     form = [*controls.text.values(), *controls.sampler.values()]
     where = [controls.link, mode, controls.model.name, *form]
     controls.share.click(actions.share, where, controls.link, js=OWN_ADDRESS, **QUIET).success(None, controls.link, js=COPY, **QUIET)
-    page.load(actions.restore, controls.link, [mode, controls.model.name, *form], js=LINKED_CODE, queue=False, **QUIET)
+    page.load(actions.restore, controls.link, [mode, controls.model.name, *form], js=LINKED_CODE, **QUIET)
 
 
 def _wire_model(host: ModelHost, region: model.ModelRegion, chip: gr.HTML) -> None:

@@ -90,7 +90,8 @@ def done_html(report: Report) -> str:
     cancelled = any(c["finish_reason"] == "cancelled" for c in report.run["continuations"])
     seconds = report.run["times"]["total_seconds"]
     words = "Cancelled; what was sampled so far is below" if cancelled else "Done"
-    return f"<p class='li-done' role='status'>{words}: {count:,} tokens in {seconds:.2f} s</p>"
+    unit = "token" if count == 1 else "tokens"
+    return f"<p class='li-done' role='status'>{words}: {count:,} {unit} in {seconds:.2f} s</p>"
 
 
 def error_html(error: Exception) -> str:

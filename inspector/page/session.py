@@ -16,6 +16,10 @@ class Result:
     report: Report
     parent: int = 0
 
+    @property
+    def title(self) -> str:
+        return f"{self.number}. {self.name}"
+
 
 @dataclass
 class CancelFlag:
@@ -49,9 +53,12 @@ class Session:
         self.results = [*self.results, Result(self.made, name or _name(report), report, parent)][-MOST:]
         self.show(self.made)
 
-    def replace(self, report: Report) -> None:
-        """The shown result with other scores: another mode, or parameters moved live."""
-        self.results = [replace(r, report=report) if r.number == self.shown else r for r in self.results]
+    def replace(self, number: int, report: Report) -> None:
+        """A result with other scores, if it is still there; a name that says the parameters goes with them."""
+        self.results = [
+            replace(r, report=report, name=_name(report) if r.name == _name(r.report) else r.name) if r.number == number else r
+            for r in self.results
+        ]
 
     def show(self, number: int) -> None:
         if number != self.shown:
@@ -76,7 +83,7 @@ class Session:
         def walk(parent: int, depth: int) -> None:
             for r in self.results:
                 if (r.parent if r.parent in known else 0) == parent:
-                    rows.append((" " * 3 * depth + ("↳ " if depth else "") + f"{r.number}. {r.name}", r.number))
+                    rows.append((" " * 3 * depth + ("↳ " if depth else "") + r.title, r.number))
                     walk(r.number, depth + 1)
 
         walk(0, 0)

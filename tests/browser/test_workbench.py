@@ -155,6 +155,26 @@ def test_share_link_restores_the_form(page, chromium, watched):
     other.context.close()
 
 
+def test_a_damaged_share_link_is_told(chromium, app_url):
+    other = chromium.new_context().new_page()
+    other.goto(app_url + "/#inspect=abcd")
+    other.get_by_text("this share link is damaged or cut short").first.wait_for()
+    other.context.close()
+
+
+def test_live_parameters_reach_the_result_that_was_shown_when_they_moved(page):
+    inspect(page, "Short.")
+    inspect(page, "Once upon a time there was a fox. " * 120)
+    page.check("#live-switch input")
+    page.wait_for_timeout(3000)
+    page.fill("#temperature input[type=number]", "1.4")
+    page.wait_for_timeout(400)
+    choose(page, "#history", "1. ")
+    page.wait_for_function("document.querySelector('#heatmap .li-text').textContent === 'Short.'")
+    page.wait_for_timeout(6000)
+    assert heatmap_text(page) == "Short."
+
+
 def test_presets_fill_the_fields(page):
     page.get_by_role("button", name="Focused").click()
     page.wait_for_selector("#sampler-message b:has-text('top_k')")
