@@ -113,6 +113,9 @@ class SamplingParams(BaseModel):
     def _no_empty_words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if any(not word for word in value):
             raise ValueError("must not contain an empty string")
+        for word in value:
+            if any("\ud800" <= c <= "\udfff" for c in word):
+                raise ValueError(f"must not contain a lone surrogate, got {word!r}")
         return value
 
     @property

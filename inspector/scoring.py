@@ -16,6 +16,8 @@ from inspector.params import SamplingParams
 from inspector.processors import VLLM_PIPELINE, Processed, ResolvedParams, RowContext, active_processors, run_pipeline, text_context
 
 NO_RANK = -1
+NOT_NUMBERS = "the logits hold NaN or +inf, so nothing can be scored (try dtype float32)"
+BEYOND_FLOAT32 = "the processed logits hold NaN or +inf: a penalty, bias or temperature takes them beyond float32; use a milder value"
 HEADLESS_ROWS = 1024  # hidden states at a time, where no logits are held: a step of progress
 
 
@@ -104,7 +106,7 @@ def score_rows(raw: Tensor, processed: Processed, own_ids: Tensor, wanted: Wante
     _check_rows(before, row_names)
     after = before if processed.logits is raw else kernels.row_statistics(processed.logits, own_ids, wanted.top_n)
     if after is not before:
-        _check_rows(after, row_names)
+        _check_rows(after, row_names, BEYOND_FLOAT32)
     ids = _candidates(before.top_ids, after.top_ids, own_ids, wanted)
     real = ids.clamp_min(0)
     raw_values, processed_values = raw.gather(1, real), processed.logits.gather(1, real)
@@ -208,6 +210,8 @@ def score_rows_plain(raw: Tensor, context: RowContext | None, own_ids: Tensor, w
 def score_rows_fused(raw: Tensor, context: RowContext | None, own_ids: Tensor, wanted: Wanted, row_names: Sequence[str]) -> ScoredRows:
     """The same in one visit to each row; raw: any float dtype."""
     adjustment = kernels.Adjustment.neutral(raw.shape[0]) if context is None else adjustment_of(raw, context)
+    if not bool((adjustment.edit_values < torch.inf).all()):  # NaN, too; the plain way says in which row
+        return score_rows_plain(raw, context, own_ids, wanted, row_names)
     requested = torch.tensor(wanted.token_ids, dtype=torch.long, device=raw.device)
     scores = kernels.score_rows(raw, own_ids, requested, wanted.top_n, adjustment, wanted.path)
     scored = _scored(scores, own_ids)
@@ -240,10 +244,10 @@ def unprocessed(raw: Tensor) -> Processed:
     return Processed(raw, torch.zeros(raw.shape, dtype=torch.int8, device=raw.device), ())
 
 
-def _check_rows(statistics: kernels.RowStatistics, row_names: Sequence[str]) -> None:
+def _check_rows(statistics: kernels.RowStatistics, row_names: Sequence[str], why: str = NOT_NUMBERS) -> None:
     if statistics.has_nan.any():
         row = int(statistics.has_nan.nonzero()[0])
-        raise EmptyRowError(f"{row_names[row]}: the logits hold NaN or +inf, so nothing can be scored (try dtype float32)")
+        raise EmptyRowError(f"{row_names[row]}: {why}")
     if (statistics.finite == 0).any():
         row = int((statistics.finite == 0).nonzero()[0])
         raise EmptyRowError(f"{row_names[row]}: no valid token, every logit is -inf")

@@ -214,6 +214,8 @@ def _encode(vocabulary: Vocabulary, text: str, name: str, parse_special: bool) -
 def _beginning(vocabulary: Vocabulary, add_bos: bool | None) -> list[int]:
     """The ids that go before a raw prompt: what the tokenizer adds by itself, or as told."""
     bos = vocabulary.tokenizer.bos_token_id
+    if add_bos is not None and not isinstance(add_bos, bool):
+        raise InputError(f"add_bos must be true, false or None (as the tokenizer does), got {add_bos!r}")
     if add_bos is None:
         by_itself = vocabulary.tokenizer("a")["input_ids"]
         return [bos] if bos is not None and by_itself[:1] == [bos] else []

@@ -9,7 +9,7 @@ import tiny
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
-from inspector import InputError, SamplingParams
+from inspector import EmptyRowError, InputError, Inspector, SamplingParams
 from inspector.report import Report
 
 PROMPT = "the cat sat on the mat. the red fox"
@@ -122,3 +122,21 @@ def test_a_position_that_is_no_number_is_refused(tiny_llama, report, position):
 def test_a_bias_beyond_float32_is_refused():
     with pytest.raises(InputError, match="logit_bias of token id 1 must be within"):
         SamplingParams(logit_bias={1: 1e39})
+
+
+@pytest.mark.parametrize("path", ["numba", "torch"])
+@pytest.mark.parametrize("continuations", [0, 1])
+def test_a_penalty_that_leaves_float32_is_named(tiny_llama, path, continuations):
+    inspector = Inspector(tiny_llama.loaded, kernel_path=path)
+    with pytest.raises(EmptyRowError, match=r"token .*: the processed logits hold NaN or .inf: a penalty, bias or temperature"):
+        inspector.inspect(PROMPT, params=SamplingParams(repetition_penalty=1e-300), continuations=continuations)
+
+
+def test_a_stop_string_that_is_no_text_is_refused():
+    with pytest.raises(InputError, match="stop must not contain a lone surrogate"):
+        SamplingParams(stop=("\ud800",))
+
+
+def test_add_bos_of_another_kind_is_refused(tiny_llama):
+    with pytest.raises(InputError, match="add_bos must be true, false or None"):
+        tiny_llama.inspect(PROMPT, add_bos="x")

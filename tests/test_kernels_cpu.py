@@ -98,6 +98,9 @@ FILTERS = [
     {"top_p": 1e-9},
     {"min_p": 0.2},
     {"top_k": 10**7},
+    # more survivors than are sorted as they are, above a floor
+    {"top_k": 5000, "top_p": 0.9},
+    {"min_p": 1e-5, "top_p": 0.97, "temperature": 1.5},
 ]
 
 

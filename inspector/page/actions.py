@@ -124,7 +124,8 @@ def _in_mode(session: Session, number: int, mode: str) -> Result | None:
     if result is None or result.report.mode.value == mode:
         return result
     changed = Result(result.number, result.name, result.report.with_mode(mode), result.parent)
-    session.results = [changed if r.number == number else r for r in session.results]
+    # `is`: scores that came live meanwhile stay
+    session.results = [changed if r is result else r for r in session.results]
     return changed
 
 
