@@ -32,15 +32,21 @@ function cardTable(data, i) {
 function cardAlternatives(data, i) {
   const list = cell("div", undefined, "li-alternatives");
   const { width, id, raw, processed } = data.alternatives;
-  for (let k = i * width; k < (i + 1) * width && id[k] >= 0; k++) {
+  let end = i * width;
+  while (end < (i + 1) * width && id[end] >= 0) end++;
+  const listed = [...raw.slice(i * width, end), ...processed.slice(i * width, end)].filter((logprob) => logprob !== null);
+  const longest = Math.exp(Math.max(...listed)); // the numbers say how much it is; the bars compare
+  for (let k = i * width; k < end; k++) {
     const row = cell("div", undefined, id[k] === data.columns.id[i] ? "li-own" : "");
     const bars = cell("span", undefined, "li-bars");
     for (const [logprob, side] of [[raw[k], "raw"], [processed[k], "processed"]]) {
       const bar = cell("i", undefined, `li-${side}`);
-      bar.style.width = (logprob === null ? 0 : 100 * Math.exp(logprob)) + "%";
+      bar.style.width = (logprob === null ? 0 : (100 * Math.exp(logprob)) / longest) + "%";
       bars.append(bar);
     }
-    row.append(cell("span", visible(data.names[id[k]]), "li-name"), bars, cell("span", percent(raw[k]), "li-share"));
+    const shares = [cell("span", percent(raw[k]), "li-share"), cell("span", processed[k] === null ? "cut" : percent(processed[k]), "li-share")];
+    if (processed[k] === null) shares[1].classList.add("li-cut-word");
+    row.append(cell("span", visible(data.names[id[k]]), "li-name"), bars, ...shares);
     list.append(row);
   }
   return list;

@@ -35,6 +35,7 @@ function receive() {
   data = props.value ? read(props.value) : null;
   if (before?.key !== data?.key) pinned = -1;
   if (!data?.other && (layout === "other" || readingName === "other")) [layout, readingName] = ["one", "score"];
+  if (layout === "beside" && !hasContinuations()) layout = "one";
   if (data?.other && before?.other?.key !== data.other.key) [layout, readingName] = ["other", "score"];
   if (isSameText(before, data)) recolour();
   else build();
@@ -61,6 +62,9 @@ function recolour() {
   requestAnimationFrame(() => performance.measure("heatmap recoloured", { start: began }));
 }
 
+const isContinuation = (section) => data.columns.sequence[section.first] > 0;
+const hasContinuations = () => Boolean(data?.sections.some(isContinuation));
+
 function chosenPanes() {
   const pane = (source, prefix, reading, title) => ({ ...source, prefix, reading, title });
   const kind = data.mode.split("_")[1];
@@ -80,15 +84,24 @@ function build() {
   active = null;
   complete = false;
   panes = data ? chosenPanes() : [];
-  sections.classList.toggle("li-two", panes.length > 1);
+  sections.classList.toggle("li-two", panes.length > 1 || layout === "beside");
   const count = Math.max(0, ...panes.map((pane) => pane.sections.length));
   const boxes = [];
   for (let k = 0; k < count; k++) panes.forEach((pane, number) => boxes.push(sectionBox(pane, number, pane.sections[k])));
-  sections.replaceChildren(...boxes);
+  sections.replaceChildren(...(layout === "beside" ? columns(boxes) : boxes));
   if (!data) return;
   fillSelects();
   showLegend();
   fill(boxes, began);
+}
+
+// The prompt on the left, which stays in sight while the continuations on the right are read.
+function columns(boxes) {
+  return [false, true].map((right) => {
+    const column = cell("div", undefined, "li-column");
+    column.append(...boxes.filter((box) => isContinuation(box.section) === right));
+    return column;
+  });
 }
 
 // A long text is filled in two goes, so that its beginning is seen at once; more goes would lay it out more often.
@@ -129,7 +142,9 @@ function fillSelects() {
   const option = ([value, text]) => new Option(text, value);
   readingSelect.replaceChildren(...Object.entries(readings(data)).map(([key, r]) => option([key, r.name])));
   readingSelect.value = readingName;
-  const layouts = [["one", "One text"], ["sides", "Raw beside processed"], ...(data.other ? [["other", "Two results"]] : [])];
+  const layouts = [["one", "One text"], ["sides", "Raw beside processed"]];
+  if (hasContinuations()) layouts.push(["beside", "Prompt beside continuations"]);
+  if (data.other) layouts.push(["other", "Two results"]);
   layoutSelect.replaceChildren(...layouts.map(option));
   layoutSelect.value = layout;
 }

@@ -60,6 +60,13 @@
       place.append(save);
     }
   }, 400);
+  // What a press makes is at the top of the results, which a narrow window has far below the form.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("#inspect, #branch");
+    if (!button || button.disabled) return;
+    const isStacked = matchMedia("(max-width: 760px)").matches;
+    document.querySelector(isStacked ? ".li-results" : "#mode")?.scrollIntoView({ block: isStacked ? "start" : "nearest" });
+  }, true);
   document.addEventListener("click", (event) => {
     const plot = event.target.closest?.(".js-plotly-plot");
     const point = plot?._hoverdata?.[0];

@@ -18,7 +18,7 @@ from inspector.page.session import CancelFlag, Result, Session
 from inspector.page.share import PREFIX, decode, encode
 from inspector.report import Report
 
-SHOWN = 18 + len(plots.FIGURES)  # what `show` returns
+SHOWN = 19 + len(plots.FIGURES)  # what `show` returns
 
 Steps = Generator[tuple[Any, ...], None, None]
 
@@ -158,16 +158,22 @@ def unpin(session: Session) -> list[Any]:
 
 
 def pin_values(session: Session) -> list[Any]:
-    """The pinned token's table, its plot, and the choice of what to take instead."""
+    """The pinned token's table, its plots, and the choice of what to take instead."""
     result = session.current
+    hidden = [gr.update(visible=False)] * 3 + [gr.skip()]
     if result is None or session.pinned is None:
-        return [detail.HINT, gr.update(visible=False), gr.update(visible=False), gr.skip()]
+        return [detail.HINT, *hidden]
     text = detail.pinned_html(result.report, *session.pinned)
     choices = detail.choices(result.report, *session.pinned)
     if not choices:
-        return [text, gr.update(visible=False), gr.update(visible=False), gr.skip()]
-    figure = detail.pinned_figure(result.report, *session.pinned)
-    return [text, gr.update(value=figure, visible=True), gr.update(visible=True), gr.update(choices=choices, value=choices[0][1])]
+        return [text, *hidden]
+    figures = detail.pinned_figures(result.report, *session.pinned)
+    return [
+        text,
+        *(gr.update(value=f, visible=True) for f in figures),
+        gr.update(visible=True),
+        gr.update(choices=choices, value=choices[0][1]),
+    ]
 
 
 def steps(host: ModelHost, session: Session) -> str:

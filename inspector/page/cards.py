@@ -22,7 +22,7 @@ CARDS = (
 
 def summary_html(report: Report) -> str:
     """One row of cards a sequence and source."""
-    rows = []
+    names, rows = [], []
     for part in report.summary.itertuples(index=False):
         name = f"Continuation {part.sequence}" if part.sequence else str(part.source).capitalize()
         values = _values(part)
@@ -32,14 +32,19 @@ def summary_html(report: Report) -> str:
             for key, title, note, definition in CARDS
         )
         rows.append(f"<section class='li-summary' aria-label='Summary of {name}'><h3>{name}</h3><dl>{cards}</dl></section>")
-    return _folded(rows)
+        names.append(name)
+    return _folded(names, rows)
 
 
-def _folded(rows: list[str]) -> str:
+def _folded(names: list[str], rows: list[str]) -> str:
     """The first sequence at once, the others on demand, so that the heatmap stays in sight."""
     more = "".join(rows[1:])
-    label = "1 more summary" if len(rows) == 2 else f"{len(rows) - 1} more summaries"
-    return rows[0] + (f"<details class='li-more'><summary>{label}</summary>{more}</details>" if more else "")
+    return rows[0] + (f"<details class='li-more'><summary>{_others(names)}</summary>{more}</details>" if more else "")
+
+
+def _others(names: list[str]) -> str:
+    words = ", ".join(names[1:]) if len(names) <= 4 else f"{names[1]} to {names[-1]}"
+    return f"Summary of {words}"
 
 
 def _values(part: object) -> dict[str, str]:

@@ -50,14 +50,18 @@ def comparison_html(this: Report, other: Report, result: Comparison, names: tupl
     largest = int(np.nanargmax(np.abs(result.difference)))
     token = this.tokens.iloc[largest]
     place = f"<code class='li-code'>{escape(visible(token['token']))}</code> ({token['position']})"
+    unit = this.mode.unit
     facts = (
-        ("tokens the same", f"{same:,} of {len(result.match):,}"),
-        ("mean difference", _signed(known.mean())),
-        ("mean size", figure(np.abs(known).mean(), 4)),
-        ("largest", f"{_signed(result.difference[largest])} at {place}"),
-        ("first choice changed", f"{result.changed_first:,} of {result.compared_first:,}"),
+        ("Tokens the same", f"{same:,} of {len(result.match):,}", "by place, characters and bytes"),
+        ("Mean difference", _signed(known.mean()), f"other − this, {unit}"),
+        ("Mean absolute difference", figure(np.abs(known).mean(), 4), f"{unit} a token"),
+        ("Largest difference", _signed(result.difference[largest]), f"at {place}"),
+        ("First choice changed", f"{result.changed_first:,} of {result.compared_first:,}", "places where rank 1 is another token"),
     )
-    cards = "".join(f"<div class='li-card-box'><dt>{title}</dt><dd>{value}</dd></div>" for title, value in facts)
+    cards = "".join(
+        f"<div class='li-card-box'><dt>{title}</dt><dd>{value}</dd><dd class='li-card-note'>{note}</dd></div>"
+        for title, value, note in facts
+    )
     return f"<section class='li-compare li-summary'>{head}<dl>{cards}</dl></section>"
 
 

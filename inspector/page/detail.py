@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from inspector.page.cards import figure
-from inspector.page.plots import pinned_bars
+from inspector.page.plots import pinned_bars, pinned_mass
 from inspector.report import Report
 from inspector.tokens import visible
 
@@ -20,10 +20,10 @@ def alternatives_of(report: Report, sequence: int, position: int) -> pd.DataFram
     return table[(table["sequence"] == sequence) & (table["position"] == position)]
 
 
-def pinned_figure(report: Report, sequence: int, position: int) -> go.Figure | None:
-    """Raw against processed probability, or nothing for a token that was not scored."""
-    rows = alternatives_of(report, sequence, position)
-    return pinned_bars(rows.head(20), report.run["params"]["top_p"]) if len(rows) else None
+def pinned_figures(report: Report, sequence: int, position: int) -> tuple[go.Figure, go.Figure]:
+    """Raw against processed probability, and the mass of the best added up."""
+    rows = alternatives_of(report, sequence, position).head(20)
+    return pinned_bars(rows), pinned_mass(rows, report.run["params"]["top_p"])
 
 
 def choices(report: Report, sequence: int, position: int) -> list[tuple[str, int]]:
@@ -42,7 +42,7 @@ def pinned_html(report: Report, sequence: int, position: int) -> str:
     token = found.iloc[0]
     place = f"continuation {sequence}" if sequence else token["source"]
     title = f"<h3>Token {position} of the {place}: <code class='li-code'>{escape(visible(token['token']))}</code></h3>"
-    facts = f"<p class='li-facts'>id {token['token_id']} · bytes {escape(token['token_bytes']) or 'none'} · "
+    facts = f"<p class='li-facts'>id {token['token_id']} · bytes {bytes.fromhex(token['token_bytes']).hex(' ') or 'none'} · "
     if pd.isna(token["raw_rank"]):
         return title + facts + "not scored: nothing precedes it, so the model makes no prediction of it</p>"
     facts += (

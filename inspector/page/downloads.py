@@ -14,35 +14,34 @@ from inspector.page.plots import FIGURES
 from inspector.page.session import Result
 from inspector.page.standalone import standalone_html
 
-# name -> what the button says
-FILES = {
-    "tokens.csv": "tokens.csv",
-    "alternatives.csv": "alternatives.csv",
-    "run.json": "run.json",
-    "report.json": "report.json",
-    "report.zip": "all as zip",
-    "spreadsheet.zip": "CSV for spreadsheets",
-    "report.html": "HTML report",
-    "plots.html": "plots.html",
-    "tokens.parquet": "tokens.parquet",
-    "alternatives.parquet": "alternatives.parquet",
-    "session.json": "all results and branches",
-}
+GROUPS = (
+    (
+        "Tables",
+        "one row a token, one row a listed alternative",
+        ("tokens.csv", "alternatives.csv", "tokens.parquet", "alternatives.parquet"),
+    ),
+    ("For spreadsheets", "the CSV files, with no cell that a spreadsheet would run", ("spreadsheet.zip",)),
+    ("Whole report", "loads again without loss; run.json says how it was made", ("report.zip", "report.json", "run.json")),
+    ("To look at", "open from disk, without this server", ("report.html", "plots.html")),
+    ("Session", "every result and branch, as a tree", ("session.json",)),
+)
+FILES = tuple(name for _, _, names in GROUPS for name in names)
 CSV_FILES = ("tokens.csv", "alternatives.csv", "run.json")
 
 
 def download_buttons() -> list[gr.DownloadButton]:
     """One a file of FILES, in its order; they wait until the files are made."""
-    return [
-        gr.DownloadButton(
-            label,
-            interactive=False,
-            size="sm",
-            elem_id="download-" + name.replace(".", "-"),
-            elem_classes="li-download",
-        )
-        for name, label in FILES.items()
-    ]
+    buttons = []
+    for title, about, names in GROUPS:
+        with gr.Row(elem_classes="li-downloads"):
+            gr.HTML(f"<p class='li-files'><b>{title}</b> {about}</p>", apply_default_css=False)
+            buttons += [_button(name) for name in names]
+    return buttons
+
+
+def _button(name: str) -> gr.DownloadButton:
+    place = "download-" + name.replace(".", "-")
+    return gr.DownloadButton(name, interactive=False, size="sm", elem_id=place, elem_classes="li-download")
 
 
 def make_files(result: Result, results: Sequence[Result] = ()) -> list[str]:

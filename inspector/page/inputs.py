@@ -67,9 +67,9 @@ def show_kind(kind: str) -> list[Any]:
 
 def sampling_inputs() -> dict[str, Component]:
     return {
-        "continuations": gr.Number(0, label="continuations", info=f"how many to sample, 0–{MAX_CONTINUATIONS}", elem_id="continuations"),
-        "max_new_tokens": gr.Number(32, label="max_new_tokens", info="tokens of each, at least 1", elem_id="max_new_tokens"),
-        "seed": gr.Textbox("", label="seed", info="0 to 2⁶³ − 1, drawn if empty", elem_id="seed"),
+        "continuations": gr.Number(0, label="continuations", info=f"0–{MAX_CONTINUATIONS}", elem_id="continuations"),
+        "max_new_tokens": gr.Number(32, label="max_new_tokens", info="at least 1", elem_id="max_new_tokens"),
+        "seed": gr.Textbox("", label="seed", info="drawn if empty", elem_id="seed"),
     }
 
 
@@ -77,10 +77,13 @@ def reading_inputs() -> dict[str, Component]:
     return {
         "top_n": gr.Number(10, label="top_n", info=f"alternatives a token, 0–{MAX_TOP_N}", elem_id="top_n"),
         "token_ids": gr.Textbox("", label="token_ids", info="ids to list at every token", placeholder="11, 29", elem_id="token_ids"),
-        "add_bos": gr.Radio(list(BOS_CHOICES), value="auto", label="beginning of sequence", info="auto: as the tokenizer does"),
+        "add_bos": gr.Radio(
+            list(BOS_CHOICES), value="auto", label="beginning of sequence", info="auto: as the tokenizer does", elem_classes="li-segments"
+        ),
         "prompt_processing": gr.Radio(
             [("as sampled here", PROMPT_PROCESSING[0]), ("off, as the engine", PROMPT_PROCESSING[1])], value=PROMPT_PROCESSING[0],
             label="processed scores of the prompt", info="as sampled: each prompt token as if the sampler had drawn it",
+            elem_classes="li-segments",
         ),
         "parse_special": gr.Checkbox(value=True, label="parse special tokens", info="<|im_end|> in the text is one token, not characters"),
     }  # fmt: skip

@@ -30,6 +30,8 @@ TITLE = (
 OWN_ADDRESS = "(link, ...form) => [location.origin + location.pathname + location.search, ...form]"
 COPY = "(link) => { navigator.clipboard?.writeText(link).catch(() => {}); }"
 LINKED_CODE = "() => [location.hash.slice(1)]"
+# an error is about the form as it was
+CLEAR_ERROR = "(status) => status?.includes('alert') ? '' : status"
 TOGGLE_THEME = "() => { document.body.classList.toggle('dark'); }"
 
 
@@ -67,7 +69,7 @@ class Results:
     comparison: gr.HTML
     pinned: gr.HTML
     pinned_steps: gr.HTML
-    pinned_plot: gr.Plot
+    pinned_plots: list[gr.Plot]
     branching: gr.Row
     instead: gr.Dropdown
     branch: gr.Button
@@ -83,7 +85,7 @@ class Results:
 
     def pin_outputs(self) -> list[Any]:
         """What `actions.pin_values` fills, in its order."""
-        return [self.pinned, self.pinned_plot, self.branching, self.instead]
+        return [self.pinned, *self.pinned_plots, self.branching, self.instead]
 
     def outputs(self) -> list[Any]:
         """What `actions.show` fills after the session and the live text, in its order."""
@@ -167,7 +169,8 @@ def _results() -> Results:
         with gr.Column(elem_classes="li-pin"):
             pinned = gr.HTML(detail.HINT, elem_id="pinned", apply_default_css=False)
             pinned_steps = gr.HTML(elem_id="pinned-steps", apply_default_css=False)
-            pinned_plot = gr.Plot(visible=False, show_label=False, elem_id="pinned-plot")
+            with gr.Row(elem_classes="li-plots"):
+                pinned_plots = [gr.Plot(visible=False, show_label=False, min_width=320, elem_id=f"pinned-{n}") for n in ("bars", "mass")]
             with gr.Row(visible=False, elem_classes="li-branch") as branching:
                 instead = gr.Dropdown([], label="Take instead", elem_id="instead", scale=3, min_width=200)
                 branch = gr.Button("Continue from here", size="sm", elem_id="branch", scale=1, min_width=140)
@@ -181,11 +184,11 @@ def _results() -> Results:
                 notes = gr.HTML(apply_default_css=False, elem_id="notes")
             with gr.Tab("Guide"):
                 gr.HTML(GUIDE, apply_default_css=False, elem_id="guide")
-            with gr.Tab("Download") as download_tab, gr.Row(elem_classes="li-downloads"):
+            with gr.Tab("Download") as download_tab:
                 files = downloads.download_buttons()
         run_line = gr.HTML(apply_default_css=False, elem_id="run")
     return Results(
-        mode, status, live, empty, shown, summary, heatmap, comparison, pinned, pinned_steps, pinned_plot, branching, instead, branch,
+        mode, status, live, empty, shown, summary, heatmap, comparison, pinned, pinned_steps, pinned_plots, branching, instead, branch,
         figures, rows, table_note, notes, run_line, files, past, tabs, download_tab,
     )  # fmt: skip
 
@@ -233,6 +236,7 @@ def _wire_model(host: ModelHost, region: model.ModelRegion, chip: gr.HTML) -> No
 def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr.State, flag: gr.State) -> None:
     """Inspect, cancel, branch, and moving a parameter live."""
     form = [*controls.text.values(), *controls.sampler.values()]
+    gr.on([field.change for field in form], None, results.status, results.status, js=CLEAR_ERROR, **QUIET)
     running = [results.status, results.live, session]
     buttons = [controls.run, controls.cancel, results.branch]
 
@@ -282,18 +286,20 @@ def _wire_results(host: ModelHost, results: Results, session: gr.State) -> None:
     results.download_tab.select(actions.open_files, session, [session, *results.files], **QUIET)
     history = results.history
 
-    def choose(held: Session, number: int | None, other: int | None) -> Session:
+    # what the status says is about the result that was shown before
+    def choose(held: Session, number: int | None, other: int | None) -> list[Any]:
+        status = "" if number and number != held.shown else gr.skip()
         held.other = other or 0
         held.show(number or held.shown)
-        return held
+        return [held, status]
 
-    def rename(held: Session, name: str) -> Session:
+    def rename(held: Session, name: str) -> list[Any]:
         held.rename(name)
-        return held
+        return [held, gr.skip()]
 
-    def remove(held: Session) -> Session:
+    def remove(held: Session) -> list[Any]:
         held.remove()
-        return held
+        return [held, ""]
 
     for event, function, extra in (
         (history.shown.input, choose, [history.shown, history.other]),
@@ -301,7 +307,7 @@ def _wire_results(host: ModelHost, results: Results, session: gr.State) -> None:
         (history.name.submit, rename, [history.name]),
         (history.remove.click, remove, []),
     ):
-        _then_show(event(function, [session, *extra], session, **QUIET).success, host, results, session)
+        _then_show(event(function, [session, *extra], [session, results.status], **QUIET).success, host, results, session)
 
 
 def _then_show(event: Callable[..., Any], host: ModelHost, results: Results, session: gr.State) -> None:

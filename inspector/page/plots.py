@@ -1,13 +1,11 @@
 """Plotly figures of a report. Colours read on light and dark alike; the backgrounds are the page's."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from inspector.report import Report
 from inspector.tokens import visible
@@ -15,6 +13,7 @@ from inspector.tokens import visible
 # after Okabe and Ito, which colour-blind readers can tell apart, in a lightness that stands out on white and on black
 COLOURS = ("#2f8bd0", "#dc6a14", "#16a37b", "#cc79a7", "#c98a00", "#56b4e9")
 GREY = "#75829a"
+SIDES = (("raw", COLOURS[0]), ("processed", COLOURS[1]))
 RANK_EDGES = (1, 10, 100, 1000)
 RANK_NAMES = ("1", "2–10", "11–100", "101–1,000", "beyond")
 
@@ -68,7 +67,7 @@ def histogram(report: Report) -> go.Figure:
     figure = _figure("distribution of the score", report.mode.value.replace("_", " ") + f", {report.mode.unit}", "tokens")
     for name, part, colour in _parts(report.tokens):
         finite = part["score"][np.isfinite(part["score"])]
-        figure.add_histogram(x=finite, name=name, marker={"color": colour}, opacity=0.65, nbinsx=40)
+        figure.add_histogram(x=finite, name=name, marker={"color": colour}, opacity=0.65, nbinsx=40, bingroup="score")
     figure.update_layout(barmode="overlay")
     return _with_legend(figure)
 
@@ -86,31 +85,40 @@ def rank_buckets(report: Report) -> go.Figure:
     return _with_legend(figure)
 
 
-def pinned_bars(rows: pd.DataFrame, top_p: float) -> go.Figure:
-    """Raw against processed probability of one token's listed alternatives, and their mass added up, with the top_p line."""
-    figure = make_subplots(1, 2, column_widths=[0.6, 0.4], horizontal_spacing=0.12)
+def pinned_bars(rows: pd.DataFrame) -> go.Figure:
+    """Raw against processed probability of one token's listed alternatives."""
+    figure = _figure("the alternatives", "probability", "")
     names = _plain([f"{visible(t)}  {i}" for t, i in zip(rows["token"], rows["token_id"])])
-    top = rows[rows["listed_as"].str.contains("top")]
-    for side, colour in (("raw", COLOURS[0]), ("processed", COLOURS[1])):
-        share = np.exp(rows[f"{side}_logprob"].to_numpy(np.float64))
+    for side, colour in SIDES:
         figure.add_bar(
-            y=names, x=share, name=side, orientation="h", marker={"color": colour}, legendgroup=side,
-            hovertemplate="%{y}<br>%{x:.3%}<extra>" + side + "</extra>", row=1, col=1,
+            y=names, x=np.exp(rows[f"{side}_logprob"].to_numpy(np.float64)), name=side, orientation="h", marker={"color": colour},
+            hovertemplate="%{y}<br>%{x:.3%}<extra>" + side + "</extra>",
         )  # fmt: skip
+    figure.update_layout(barmode="group", height=_pinned_height(rows))
+    figure.update_xaxes(tickformat=".3~p", rangemode="tozero", nticks=6)
+    figure.update_yaxes(autorange="reversed", type="category", automargin=True)
+    return _with_legend(figure)
+
+
+def pinned_mass(rows: pd.DataFrame, top_p: float) -> go.Figure:
+    """The mass of one token's best alternatives added up, raw and processed, with the top_p line."""
+    figure = _figure("cumulative mass", "the n best", "probability")
+    top = rows[rows["listed_as"].str.contains("top")]
+    for side, colour in SIDES:
         mass = np.cumsum(np.sort(np.exp(top[f"{side}_logprob"].to_numpy(np.float64)))[::-1])
         figure.add_scatter(
-            x=np.arange(1, len(mass) + 1), y=mass, name=side, mode="lines+markers", line={"color": colour, "shape": "hv"}, legendgroup=side,
-            showlegend=False, hovertemplate="best %{x}: %{y:.2%}<extra>" + side + "</extra>", row=1, col=2,
+            x=np.arange(1, len(mass) + 1), y=mass, name=side, mode="lines+markers", line={"color": colour, "shape": "hv"},
+            hovertemplate="best %{x}: %{y:.2%}<extra>" + side + "</extra>",
         )  # fmt: skip
-    _style(figure, "probability of the alternatives, and their cumulative mass")
-    figure.update_layout(barmode="group", height=max(280, 96 + 24 * len(names)))
-    figure.update_xaxes(tickformat=".0%", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(autorange="reversed", type="category", automargin=True, row=1, col=1)
-    figure.update_xaxes(title_text="the n best", row=1, col=2)
-    figure.update_yaxes(tickformat=".0%", range=[0, 1.03], row=1, col=2)
+    figure.update_layout(height=_pinned_height(rows))
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.03])
     if top_p < 1.0:
-        figure.add_hline(y=top_p, line={"color": COLOURS[3], "dash": "dash"}, annotation_text=f"top_p {top_p:g}", row=1, col=2)
-    return figure
+        figure.add_hline(y=top_p, line={"color": COLOURS[3], "dash": "dash"}, annotation_text=f"top_p {top_p:g}")
+    return _with_legend(figure)
+
+
+def _pinned_height(rows: pd.DataFrame) -> int:
+    return max(300, 110 + 24 * len(rows))
 
 
 def _parts(tokens: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
@@ -144,9 +152,9 @@ def _figure(title: str, x: str, y: str) -> go.Figure:
 
 
 def _with_legend(figure: go.Figure) -> go.Figure:
-    """Room below the axis for as many lines as the legend takes."""
+    """Room below the axis for as many lines as the legend takes in a narrow window."""
     named = sum(trace.showlegend is not False for trace in figure.data)
-    return figure.update_layout(margin_b=54 + 20 * math.ceil(named / 3))
+    return figure.update_layout(margin_b=54 + 20 * -(-named // 2))
 
 
 def _style(figure: go.Figure, title: str) -> None:

@@ -6,6 +6,7 @@ import gradio as gr
 import numpy as np
 import pandas as pd
 
+from inspector.page.cards import figure
 from inspector.report import Report
 from inspector.tokens import visible
 
@@ -19,28 +20,40 @@ COLUMNS = (
     "sequence", "source", "position", "token_id", "token", "score", "raw_logit", "raw_logprob", "processed_logit", "processed_logprob",
     "raw_rank", "processed_rank", "raw_entropy", "processed_entropy", "kept_tokens", "kept_mass", "cut_by",
 )  # fmt: skip
+GROUPED = ("raw_rank", "processed_rank", "kept_tokens")
+TEXTS = ("source", "token", "cut_by")
+STYLES = tuple("" if name in TEXTS else "text-align: right" for name in COLUMNS)
 
 
 def table_component() -> gr.Dataframe:
     return gr.Dataframe(
-        headers=list(HEADERS), datatype=["number" if c not in ("source", "token", "cut_by") else "str" for c in COLUMNS], type="array",
+        headers=list(HEADERS), datatype=["str" if c in TEXTS else "number" for c in COLUMNS], type="array",
         interactive=False, max_height=460, show_search="search", column_widths=list(WIDTHS), elem_id="tokens", label="Tokens",
         line_breaks=False, buttons=[],
     )  # fmt: skip
 
 
-def rows(report: Report) -> list[list[Any]]:
-    """The first MAX_ROWS tokens: numbers as numbers, missing as an empty cell, cut as −∞."""
+def rows(report: Report) -> dict[str, Any]:
+    """The first MAX_ROWS tokens: numbers as numbers, which sort, and how they are shown: missing as an empty cell, cut as −∞."""
     part = report.tokens.head(MAX_ROWS)
-    columns = []
+    values, shown = [], []
     for name in COLUMNS:
         column = part[name]
         if name == "token":
-            columns.append([visible(t) for t in column])
+            cells = texts = [visible(t) for t in column]
         elif column.dtype == np.float32:
-            columns.append(["−∞" if x == -np.inf else None if pd.isna(x) else round(float(x), 4) for x in column])
+            cells = ["−∞" if x == -np.inf else None if pd.isna(x) else round(float(x), 4) for x in column]
+            texts = [figure(x, 4) if isinstance(x, float) else x or "" for x in cells]
         else:
-            columns.append([None if x is pd.NA else x for x in column.tolist()])
+            cells = [None if x is pd.NA else x for x in column.tolist()]
+            texts = [f"{x:,}" if name in GROUPED and x is not None else "" if x is None else str(x) for x in cells]
+        values.append(cells)
+        shown.append(texts)
+    metadata = {"display_value": _transposed(shown), "styling": [list(STYLES)] * len(part)}
+    return {"headers": list(HEADERS), "data": _transposed(values), "metadata": metadata}
+
+
+def _transposed(columns: list[list[Any]]) -> list[list[Any]]:
     return [list(row) for row in zip(*columns)]
 
 

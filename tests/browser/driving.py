@@ -12,6 +12,13 @@ def inspect(page, text: str | None = None) -> None:
     page.wait_for_selector("#status .li-done")
 
 
+def hover(page, place: str) -> None:
+    """Point at an element that the window shows already: scrolling hides the card."""
+    page.locator(place).scroll_into_view_if_needed()
+    page.wait_for_timeout(100)
+    page.hover(place)
+
+
 def token_count(page, section: int | None = None) -> int:
     place = "#heatmap .li-section" if section is None else f"#heatmap .li-section >> nth={section}"
     return page.locator(place).locator("[data-i]").count()

@@ -6,7 +6,7 @@ SCREENSHOTS=folder keeps the pictures where they can be looked at.
 import re
 
 import pytest
-from driving import choose, inspect, table_rows
+from driving import choose, hover, inspect, table_rows
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
 
@@ -19,11 +19,11 @@ def test_every_state(page, shots, tmp_path, look):
     folder.mkdir(parents=True, exist_ok=True)
     taken = []
 
-    def shoot(name: str) -> None:
+    def shoot(name: str, whole: bool = True) -> None:
         page.wait_for_timeout(900)  # plots are drawn in their own time
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         taken.append(folder / f"{look}-{len(taken):02}-{name}.png")
-        page.screenshot(path=taken[-1], full_page=True)
+        page.screenshot(path=taken[-1], full_page=whole)
 
     if look == "dark":
         page.click("#theme")
@@ -49,8 +49,9 @@ def test_every_state(page, shots, tmp_path, look):
     page.locator("#mode").get_by_label("processed logprobs").check(force=True)
     inspect(page, TEXT)
     shoot("result")
-    page.hover("#heatmap [data-i='3']")
-    shoot("hover")
+    hover(page, "#heatmap [data-i='3']")
+    shoot("hover", whole=False)  # the card stands in the window, not in the page
+    assert page.locator("body > .li-card").is_visible()
     page.click("#heatmap [data-i='3']")
     table_rows(page)
     page.wait_for_selector("#steps")
@@ -61,6 +62,8 @@ def test_every_state(page, shots, tmp_path, look):
     page.select_option("#heatmap [aria-label='Colour by']", "score")
     page.select_option("#heatmap [aria-label='Show']", "sides")
     shoot("raw-beside-processed")
+    page.select_option("#heatmap [aria-label='Show']", "beside")
+    shoot("prompt-beside-continuation")
     page.select_option("#heatmap [aria-label='Show']", "one")
     for tab in ("Tokens", "Notes", "Guide", "Download"):
         _open_tab(page, tab)

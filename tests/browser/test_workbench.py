@@ -6,9 +6,10 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from driving import choose, download, heatmap_text, inspect, table_rows, token_count
+from driving import choose, download, heatmap_text, hover, inspect, table_rows, token_count
 
 from inspector import SamplingParams
+from inspector.page.table import COLUMNS
 from inspector.report import Report, read_csv
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
@@ -32,6 +33,22 @@ def test_raw_beside_processed_with_linked_hover(page, embedded):
     assert page.locator("#heatmap .li-linked").get_attribute("id") == right.nth(4).get_attribute("id")
 
 
+def test_prompt_beside_the_continuations(page):
+    page.fill("#continuations input", "2")
+    page.fill("#max_new_tokens input", "5")
+    inspect(page, PLAIN)
+    page.select_option(SHOW, "beside")
+    boxes = [page.locator("#heatmap .li-section").nth(k).bounding_box() for k in range(3)]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] == boxes[2]["x"]
+    assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"]
+    assert heatmap_text(page, 0) == PLAIN
+    hover(page, "#heatmap .li-section >> nth=2 >> .li-token >> nth=1")
+    assert page.locator("body > .li-card").is_visible()
+    page.fill("#continuations input", "0")
+    inspect(page, "No continuation.")
+    assert page.locator(SHOW).input_value() == "one"
+
+
 def test_two_results_compared(page, embedded):
     inspect(page, PLAIN)
     page.fill("#temperature input", "0.5")
@@ -41,9 +58,10 @@ def test_two_results_compared(page, embedded):
     page.wait_for_selector("#comparison h3")
     this = embedded.inspect(PLAIN, params=SamplingParams(temperature=0.5)).tokens["processed_logprob"]
     other = embedded.inspect(PLAIN).tokens["processed_logprob"]
-    shown = page.locator("#comparison dd").nth(1).inner_text()
+    said = page.locator("#comparison dd:not(.li-card-note)")
+    shown = said.nth(1).inner_text()
     assert float(shown.replace("−", "-")) == pytest.approx((other - this).mean(), abs=1e-3)
-    assert page.locator("#comparison dd").nth(0).inner_text() == f"{len(this)} of {len(this)}"
+    assert said.nth(0).inner_text() == f"{len(this)} of {len(this)}"
     page.select_option(COLOUR, "other")
     assert page.locator("#heatmap [data-pane='0'] [data-i='3']").get_attribute("data-state") == "two-sided"
 
@@ -173,6 +191,86 @@ def test_live_parameters_reach_the_result_that_was_shown_when_they_moved(page):
     page.wait_for_function("document.querySelector('#heatmap .li-text').textContent === 'Short.'")
     page.wait_for_timeout(6000)
     assert heatmap_text(page) == "Short."
+
+
+LONG = "Once upon a time there was a fox. " * 200
+
+
+def test_a_result_removed_while_it_is_scored_live_stays_away(page):
+    inspect(page, "Short.")
+    inspect(page, LONG)
+    page.check("#live-switch input")
+    page.wait_for_timeout(3000)
+    page.fill("#top_p input[type=number]", "0.7")
+    page.wait_for_timeout(300)
+    page.click("#remove-result")
+    page.wait_for_function("document.querySelector('#heatmap .li-text').textContent === 'Short.'")
+    page.wait_for_timeout(6000)
+    assert heatmap_text(page) == "Short."
+    page.click("#history input")
+    assert page.locator("ul [role=option]").all_inner_texts() == ["✓\n1. Short."]
+
+
+def test_the_mode_changed_while_scores_come_live_shows_the_new_scores(page, embedded):
+    inspect(page, LONG)
+    page.check("#live-switch input")
+    page.wait_for_timeout(3000)
+    page.fill("#top_p input[type=number]", "0.7")
+    page.wait_for_timeout(300)
+    page.locator("#mode").get_by_label("processed logprobs").check(force=True)
+    expected = embedded.inspect(LONG, params=SamplingParams(top_p=0.7)).tokens
+    cut = int((expected["cut_by"] != "").sum())
+    page.wait_for_function("n => document.querySelectorAll('#heatmap [data-i][data-state=cut]').length === n", arg=cut)
+    page.wait_for_timeout(6000)
+    assert page.locator("#heatmap [data-i][data-state=cut]").count() == cut > 0
+    assert page.inner_text("#heatmap .li-legend-title") == "processed logprob, nats"
+
+
+def test_an_error_goes_when_the_form_is_mended(page):
+    page.fill("#top_p input[type=number]", "1.5")
+    page.fill("#prompt textarea", PLAIN)
+    page.click("#inspect")
+    page.wait_for_selector("#status [role=alert]:has-text('top_p')")
+    page.click("#reset")
+    page.wait_for_selector("#status [role=alert]", state="detached")
+    inspect(page)
+    assert "Done" in page.inner_text("#status")
+
+
+def test_a_narrow_window_is_led_to_the_result(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    inspect(page, PLAIN)
+    assert page.locator("#mode").evaluate("e => { const y = e.getBoundingClientRect().top; return y >= 0 && y < innerHeight / 2; }")
+
+
+def test_the_table_of_tokens_says_what_the_python_api_says(page, embedded):
+    page.fill("#top_k input[type=number]", "3")
+    inspect(page, PLAIN)
+    page.get_by_role("tab", name="Tokens").click()
+    tokens = embedded.inspect(PLAIN, params=SamplingParams(top_k=3)).tokens
+    assert [_cell(page, row, RAW_LOGPROB) for row in range(8)] == [_shown(x) for x in tokens["raw_logprob"][:8]]
+    assert [_cell(page, row, PROCESSED_LOGPROB) for row in range(8)] == [_shown(x) for x in tokens["processed_logprob"][:8]]
+    page.hover(f"#tokens [data-testid='header-{RAW_LOGPROB}']")
+    page.click(f"#tokens [data-testid='header-{RAW_LOGPROB}'] .cell-menu-button")
+    page.get_by_text("Sort ascending").click()
+    page.wait_for_selector("#tokens .sort-indicator")
+    least = tokens.sort_values("raw_logprob").iloc[0]
+    assert [_cell(page, 0, c) for c in (POSITION, RAW_LOGPROB)] == [str(least["position"]), _shown(least["raw_logprob"])]
+    page.fill("#tokens .search-input", "·Paris")
+    page.wait_for_selector("#tokens .virtual-row >> nth=1", state="detached")
+    found = tokens[tokens["token"] == " Paris"].iloc[0]
+    assert [_cell(page, 0, c) for c in (POSITION, RAW_LOGPROB)] == [str(found["position"]), _shown(found["raw_logprob"])]
+
+
+POSITION, RAW_LOGPROB, PROCESSED_LOGPROB = (COLUMNS.index(name) for name in ("position", "raw_logprob", "processed_logprob"))
+
+
+def _cell(page, row: int, column: int) -> str:
+    return page.locator(f"#tokens .virtual-row >> nth={row}").locator("[role=gridcell]").nth(column).inner_text().strip()
+
+
+def _shown(value: float) -> str:
+    return "" if np.isnan(value) else "−∞" if np.isinf(value) else f"{value:.4f}".replace("-", "−")
 
 
 def test_presets_fill_the_fields(page):
