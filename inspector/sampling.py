@@ -56,7 +56,7 @@ def sample(
 ) -> Running[list[Continuation]]:
     """One continuation a seed, from the prompt's own forward pass, whose cache is used up.
 
-    A continuation depends on its seed alone: each draws one uniform number a token from its own generator.
+    A continuation depends on its seed alone: each draws its noise from a generator of its own.
     """
     drafts = [_Draft(i + 1, seed, torch.Generator().manual_seed(seed)) for i, seed in enumerate(seeds)]
     prompt = torch.tensor(prompt_ids, dtype=torch.long, device=loaded.device)
@@ -97,15 +97,16 @@ def sample(
 
 
 def _draw(logits: Tensor, live: Sequence[_Draft], is_greedy: bool) -> Tensor:
-    """logits: [rows, V] -> one id a row, by inverse CDF in float64; greedy takes the best, ties by lower id."""
+    """logits: [rows, V] -> one id a row, by Gumbel-max in float64; greedy takes the best, ties by lower id.
+
+    Every id has noise of its own, so that the last bits of the logits, which depend on what was cached, all but never change
+    what a seed draws. Masses summed over the vocabulary would let them.
+    """
     if is_greedy:
         best = logits == logits.amax(dim=1, keepdim=True)
         return best.long().cumsum(dim=1).eq(0).sum(dim=1)
-    mass = logits.double().softmax(dim=1).cumsum(dim=1)
-    uniform = torch.stack([torch.rand(1, dtype=torch.float64, generator=draft.generator) for draft in live])
-    target = uniform.to(logits.device) * mass[:, -1:]
-    # the first id whose cumulative mass passes the target; it has mass of its own, so a cut token is never drawn
-    return torch.searchsorted(mass, target, right=True).clamp_max(logits.shape[1] - 1)[:, 0]
+    exponential = [torch.empty(logits.shape[1], dtype=torch.float64).exponential_(generator=draft.generator) for draft in live]
+    return (logits.double() - torch.stack(exponential).log_().to(logits.device)).argmax(dim=1)
 
 
 def _extend(draft: _Draft, token_id: int, row: ScoredRows, loaded: LoadedModel, resolved: ResolvedParams) -> None:
