@@ -33,7 +33,7 @@ function read(value) {
 function receive() {
   const before = data;
   data = props.value ? read(props.value) : null;
-  if (before?.key !== data?.key) pinned = -1;
+  if (!hasSameTokens(before, data)) pinned = -1;
   if (!data?.other && (layout === "other" || readingName === "other")) [layout, readingName] = ["one", "score"];
   if (layout === "beside" && !hasContinuations()) layout = "one";
   if (data?.other && before?.other?.key !== data.other.key) [layout, readingName] = ["other", "score"];
@@ -41,12 +41,14 @@ function receive() {
   else build();
 }
 
+const hasSameTokens = (one, two) => Boolean(one && two) && ["sequence", "position", "id"].every((name) => {
+  const values = one.columns[name];
+  return values.length === two.columns[name].length && values.every((x, i) => x === two.columns[name][i]);
+});
+
 // The same tokens with other numbers (another mode, parameters moved live): their elements stay.
 function isSameText(before, now) {
-  if (!complete || !before || !now || before.key !== now.key || before.other || now.other) return false;
-  const ids = before.columns.id;
-  return ids.length === now.columns.id.length && ids.every((id, i) => id === now.columns.id[i])
-    && JSON.stringify(before.sections) === JSON.stringify(now.sections);
+  return complete && hasSameTokens(before, now) && !before.other && !now.other && JSON.stringify(before.sections) === JSON.stringify(now.sections);
 }
 
 function recolour() {
@@ -59,6 +61,7 @@ function recolour() {
     const label = tokenLabel(paneOf(span), indexOf(span));
     if (span.getAttribute("aria-label") !== label) span.setAttribute("aria-label", label);
   }
+  sections.dataset.result = data.key;
   requestAnimationFrame(() => performance.measure("heatmap recoloured", { start: began }));
 }
 

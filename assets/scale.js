@@ -81,11 +81,12 @@ function readings(data, mode = data.mode) {
     },
   };
   if (data.difference) {
-    const reach = data.reach; // the largest difference, so that small ones are seen too
+    const reach = data.reach; // nearly the largest difference, so that small ones are seen too
+    const size = (x) => String(Number(x.toPrecision(2)));
     all.other = {
       name: "Difference of two results", title: `other − this, ${data.mode.replace("_", " ").replace(/s$/, "")}`, kind: "two-sided",
       cutMatters: false, at: (i) => (data.difference[i] === null ? null : clamp(0.5 + data.difference[i] / reach / 2)),
-      ticks: [-reach, -reach / 2, 0, reach / 2, reach].map((x) => (x > 0 ? "+" : "") + number(x, 2)),
+      ticks: ["≤ −" + size(reach), "−" + size(reach / 2), "0", "+" + size(reach / 2), "≥ +" + size(reach)],
     };
   }
   return all;

@@ -7,15 +7,17 @@ from typing import Any
 import gradio as gr
 
 from inspector.errors import InspectorError
+from inspector.events import Progress
 from inspector.page import cards, detail, downloads, plots, table
 from inspector.page.compare import compare, comparison_html
 from inspector.page.form import SAMPLER_FIELDS, TEXT_FIELDS, SamplerForm, TextForm, read_arguments, read_params
 from inspector.page.heatmap import payload
 from inspector.page.history import history_values
 from inspector.page.host import ModelHost
-from inspector.page.running import done_html, error_html, run
-from inspector.page.session import CancelFlag, Result, Session
+from inspector.page.running import done_html, error_html, progress_html, run
+from inspector.page.session import CancelFlag, Drawn, Result, Session
 from inspector.page.share import PREFIX, decode, encode
+from inspector.params import SamplingParams
 from inspector.report import Report
 
 SHOWN = 19 + len(plots.FIGURES)  # what `show` returns
@@ -76,26 +78,37 @@ def branch(host: ModelHost, session: Session, flag: CancelFlag, mode: str, chose
     yield from run_and_add(host, session, flag, arguments, f"{token!r} at {position}", result.number)
 
 
-def live(host: ModelHost, session: Session, is_live: bool, values: tuple[Any, ...]) -> Session | dict[str, Any]:
-    """The tokens of the shown result, continuations too, scored again with the parameters as they are now."""
+def live(host: ModelHost, session: Session, is_live: bool, values: tuple[Any, ...]) -> Steps:
+    """Yields (status, session) while the tokens of the shown result, continuations too, are scored again with the parameters
+    as they are now."""
     result = session.current
-    if not is_live or result is None or host.inspector is None:
-        return gr.skip()
+    params = _moved_params(result, values) if is_live and host.inspector and result else None
+    if params is None:
+        yield gr.skip(), gr.skip()
+        return
+    yield progress_html(Progress("scoring again", 0, 0)), gr.skip()
+    try:
+        report = host.inspector.rescore(result.report, params)
+    except InspectorError as error:
+        yield error_html(error), gr.skip()
+        return
+    session.vary(result.number, report)
+    yield done_html(report, "Scored again"), session
+
+
+def _moved_params(result: Result, values: tuple[Any, ...]) -> SamplingParams | None:
+    """The form's parameters where they are not the result's own."""
     try:
         params = read_params(_forms(values)[1])
     except InspectorError:
-        return gr.skip()  # told at the fields
-    try:
-        session.replace(result.number, host.inspector.rescore(result.report, params))
-    except InspectorError as error:
-        raise gr.Error(str(error), print_exception=False) from None
-    return session
+        return None  # told at the fields
+    return None if params == SamplingParams(**result.report.run["params"]) else params
 
 
 def show(session: Session, mode: str) -> list[Any]:
     """The shown result in the chosen mode, beside the one it is compared with; nothing is run.
 
-    What does not depend on the mode is left as it is where the page already shows this result.
+    What the page shows already is left as it is: all of it, or what does not depend on the mode.
     """
     result = _in_mode(session, session.shown, mode)
     if result is None:
@@ -106,10 +119,12 @@ def show(session: Session, mode: str) -> list[Any]:
     comparison = ""
     if other:
         comparison = comparison_html(report, other.report, compare(report, other.report), (result.title, other.title))
-    is_drawn, session.drawn = session.drawn is report.sequences, report.sequences
+    before, session.drawn = session.drawn, Drawn(report.sequences, other.report.sequences if other else (), mode, session.choices())
+    if session.drawn.is_same(before):
+        return [session, "", *[gr.skip()] * (SHOWN - 2)]
 
     def fixed(make: Callable[[Report], Any]) -> Any:
-        return gr.skip() if is_drawn else make(report)
+        return gr.skip() if session.drawn.has_same_scores(before) else make(report)
 
     return [
         session, "", gr.update(visible=False), gr.update(visible=True), fixed(cards.summary_html), payload(result, other), comparison,
@@ -123,7 +138,7 @@ def _in_mode(session: Session, number: int, mode: str) -> Result | None:
     result = session.find(number)
     if result is None or result.report.mode.value == mode:
         return result
-    changed = Result(result.number, result.name, result.report.with_mode(mode), result.parent)
+    changed = replace(result, report=result.report.with_mode(mode))
     # `is`: scores that came live meanwhile stay
     session.results = [changed if r is result else r for r in session.results]
     return changed

@@ -111,9 +111,10 @@ def build_page(host: ModelHost) -> gr.Blocks:
                 results = _results()
         dark.click(None, js=TOGGLE_THEME, **QUIET)
         page.load(lambda: (yield from model.first_load(host)), outputs=chip, **QUIET)
-        _wire_inputs(controls, results.mode)
+        filled = _wire_inputs(controls, results.mode)
         _wire_model(host, controls.model, chip)
         _wire_run(host, controls, results, session, flag)
+        _wire_live(host, controls, results, session, filled)
         _wire_results(host, results, session)
         _wire_share(page, controls, results.mode)
         gr.api(endpoint(host), api_name="inspect", **MODEL_WORK)
@@ -143,7 +144,7 @@ def _controls() -> Controls:
         with gr.Row(elem_classes="li-examples"):
             reset = gr.Button("Reset to neutral", size="sm", elem_id="reset", min_width=0)
             presets = [gr.Button(name, size="sm", min_width=0) for name in sampler.PRESETS]
-        live = gr.Checkbox(label="Live", info="score the shown text again whenever a parameter moves", elem_id="live-switch")
+        live = gr.Checkbox(True, label="Live", info="score the shown text again when a parameter is moved", elem_id="live-switch")
     sampler_message = gr.HTML(sampler.describe(*sampler.neutral_values()), elem_id="sampler-message", apply_default_css=False)
     with gr.Accordion("Reading", open=False, elem_id="reading"):
         text |= inputs.reading_inputs()
@@ -193,8 +194,8 @@ def _results() -> Results:
     )  # fmt: skip
 
 
-def _wire_inputs(controls: Controls, mode: gr.Radio) -> None:
-    """Messages at once, reset, examples, the kind of text."""
+def _wire_inputs(controls: Controls, mode: gr.Radio) -> list[Any]:
+    """Messages at once, reset, examples, the kind of text. Returns what happens after the reset and the presets."""
     text, fields = controls.text, list(controls.sampler.values())
     text["kind"].change(inputs.show_kind, text["kind"], list(controls.kind_columns.values()), **QUIET)
     gr.on([f.change for f in fields], sampler.describe, fields, controls.sampler_message, trigger_mode="always_last", **QUIET)
@@ -203,11 +204,12 @@ def _wire_inputs(controls: Controls, mode: gr.Radio) -> None:
         [c.change for c in counts], lambda *v: sampler.message(inputs.check_counts(*v)), counts, controls.count_message,
         trigger_mode="always_last", **QUIET,
     )  # fmt: skip
-    controls.reset.click(sampler.neutral_values, outputs=fields, **QUIET)
+    filled = [controls.reset.click(sampler.neutral_values, outputs=fields, **QUIET).success]
     for name, button in zip(sampler.PRESETS, controls.presets):
-        button.click(partial(sampler.preset_values, name), outputs=fields, **QUIET)
+        filled.append(button.click(partial(sampler.preset_values, name), outputs=fields, **QUIET).success)
     for example, button in zip(inputs.examples(), controls.examples):
         button.click(_filler(example), outputs=[*text.values(), *fields, mode], **QUIET)
+    return filled
 
 
 def _filler(example: dict[str, Any]) -> Callable[[], list[Any]]:
@@ -234,7 +236,7 @@ def _wire_model(host: ModelHost, region: model.ModelRegion, chip: gr.HTML) -> No
 
 
 def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr.State, flag: gr.State) -> None:
-    """Inspect, cancel, branch, and moving a parameter live."""
+    """Inspect, cancel, branch."""
     form = [*controls.text.values(), *controls.sampler.values()]
     gr.on([field.change for field in form], None, results.status, results.status, js=CLEAR_ERROR, **QUIET)
     running = [results.status, results.live, session]
@@ -257,9 +259,6 @@ def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr
     def run_branch(held: Session, cancel: CancelFlag, mode: str, chosen: int, *values: Any) -> actions.Steps:
         yield from actions.branch(host, held, cancel, mode, chosen, values)
 
-    def run_live(held: Session, is_live: bool, *values: Any) -> Any:
-        return actions.live(host, held, is_live, values)
-
     for press, function, extra in ((controls.run, run_form, []), (results.branch, run_branch, [results.instead])):
         started = press.click(begin, flag, [*buttons, results.status], queue=False, **QUIET)
         ran = started.then(function, [session, flag, results.mode, *extra, *form], running, **QUIET, **MODEL_WORK)
@@ -267,12 +266,21 @@ def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr
             ended(idle, outputs=buttons, queue=False, **QUIET)
         _then_show(ran.success, host, results, session)
     controls.cancel.click(stop, flag, queue=False, **QUIET)
-    movable = [*controls.sampler.values(), controls.live]
-    moved = gr.on(
-        [field.change for field in movable], run_live, [session, controls.live, *form], session,
-        trigger_mode="always_last", **QUIET, **MODEL_WORK,
-    )  # fmt: skip
-    _then_show(moved.success, host, results, session)
+
+
+def _wire_live(host: ModelHost, controls: Controls, results: Results, session: gr.State, filled: list[Any]) -> None:
+    """A parameter that the user moves, not an example or a link, scores the shown text again."""
+    form = [*controls.text.values(), *controls.sampler.values()]
+
+    def run_live(held: Session, is_live: bool, *values: Any) -> actions.Steps:
+        yield from actions.live(host, held, is_live, values)
+
+    moved = [field.input for field in controls.sampler.values()]
+    for event in (partial(gr.on, [*moved, controls.live.change]), *filled):
+        scored = event(
+            run_live, [session, controls.live, *form], [results.status, session], trigger_mode="always_last", **QUIET, **MODEL_WORK
+        )
+        _then_show(scored.success, host, results, session)
 
 
 def _wire_results(host: ModelHost, results: Results, session: gr.State) -> None:

@@ -85,11 +85,11 @@ def progress_html(event: Progress, seconds: float = 0.0) -> str:
     )
 
 
-def done_html(report: Report) -> str:
+def done_html(report: Report, words: str = "") -> str:
     count = len(report.tokens)
     cancelled = any(c["finish_reason"] == "cancelled" for c in report.run["continuations"])
     seconds = report.run["times"]["total_seconds"]
-    words = "Cancelled; what was sampled so far is below" if cancelled else "Done"
+    words = words or ("Cancelled; what was sampled so far is below" if cancelled else "Done")
     unit = "token" if count == 1 else "tokens"
     return f"<p class='li-done' role='status'>{words}: {count:,} {unit} in {seconds:.2f} s</p>"
 

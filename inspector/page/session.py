@@ -9,12 +9,14 @@ MOST = 12  # results kept; the oldest goes when another is made
 
 @dataclass(frozen=True)
 class Result:
-    """A report with a number that stays, a name that can change, and the result it branched from, 0 for none."""
+    """A report with a number that stays, a name that can change, and the result it came from, 0 for none. is_live: scored
+    again under parameters that were moved, and again with each move."""
 
     number: int
     name: str
     report: Report
     parent: int = 0
+    is_live: bool = False
 
     @property
     def title(self) -> str:
@@ -28,6 +30,22 @@ class CancelFlag:
     asked: bool = False
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What the page shows: the scores of a result and of the one beside it, in a mode, and the list of results."""
+
+    scores: tuple[ScoredSequence, ...]
+    other: tuple[ScoredSequence, ...]
+    mode: str
+    choices: list[tuple[str, int]]
+
+    def has_same_scores(self, now: "Drawn | None") -> bool:
+        return now is not None and now.scores is self.scores
+
+    def is_same(self, now: "Drawn | None") -> bool:
+        return self.has_same_scores(now) and now.other is self.other and (now.mode, now.choices) == (self.mode, self.choices)
+
+
 @dataclass
 class Session:
     """Gradio keeps one in each visitor's state; nobody else sees it. shown, other: numbers of results, 0 for none."""
@@ -37,7 +55,7 @@ class Session:
     shown: int = 0
     other: int = 0
     pinned: tuple[int, int] | None = None  # sequence and position
-    drawn: tuple[ScoredSequence, ...] | None = None  # what the page shows in some mode
+    drawn: Drawn | None = None  # what the page shows
     wants_files: bool = False  # whether the download tab is open: files of a long text take seconds to write
 
     @property
@@ -49,20 +67,38 @@ class Session:
 
     def add(self, report: Report, name: str = "", parent: int = 0) -> None:
         """A new result, which is shown from now on."""
-        self.made += 1
-        self.results = [*self.results, Result(self.made, name or _name(report), report, parent)][-MOST:]
-        self.show(self.made)
+        before = self.current
+        self._append(name or _name(report), report, parent)
+        self._show(self.made, before)
 
-    def replace(self, number: int, report: Report) -> None:
-        """A result with other scores, if it is still there; a name that says the parameters goes with them."""
-        self.results = [
-            replace(r, report=report, name=_name(report) if r.name == _name(r.report) else r.name) if r.number == number else r
-            for r in self.results
-        ]
+    def vary(self, number: int, report: Report) -> None:
+        """A result's tokens under other parameters. The result stays as it is: its scores go to a live variant below it,
+        which is shown where the result was. Nothing comes of it where the result was removed meanwhile."""
+        before, result = self.current, self.find(number)
+        if result is None:
+            return
+        variant = result if result.is_live else next((r for r in self.results if r.is_live and r.parent == number), None)
+        if variant is None:
+            self._append(_live_name(report), report, number, is_live=True)
+            variant = self.results[-1]
+        name = _live_name(report) if variant.name == _live_name(variant.report) else variant.name
+        varied = replace(variant, report=report, name=name)
+        self.results = [varied if r is variant else r for r in self.results]
+        if self.shown == number:
+            self._show(variant.number, before)
 
     def show(self, number: int) -> None:
-        if number != self.shown:
-            self.shown, self.pinned = number, None
+        self._show(number, self.current)
+
+    def _append(self, name: str, report: Report, parent: int, is_live: bool = False) -> None:
+        self.made += 1
+        self.results = [*self.results, Result(self.made, name, report, parent, is_live)][-MOST:]
+
+    def _show(self, number: int, before: Result | None) -> None:
+        """A pin stays where the result shown before has the same tokens (heatmap.js does the same)."""
+        self.shown = number
+        if not before or not self.current or not _has_same_tokens(before.report, self.current.report):
+            self.pinned = None
         if self.other == number or not self.find(self.other):
             self.other = 0
 
@@ -72,8 +108,9 @@ class Session:
 
     def remove(self) -> None:
         """The shown result goes; the newest of the others is shown."""
+        before = self.current
         self.results = [r for r in self.results if r.number != self.shown]
-        self.show(self.results[-1].number if self.results else 0)
+        self._show(self.results[-1].number if self.results else 0, before)
 
     def choices(self) -> list[tuple[str, int]]:
         """Names for a list, a branch below the result it came from."""
@@ -94,3 +131,12 @@ def _name(report: Report) -> str:
     words = " ".join(report.text.split())
     steps = ", ".join(report.run["pipeline"])
     return (words[:24] + "…" if len(words) > 25 else words) + (f" ({steps})" if steps else "")
+
+
+def _live_name(report: Report) -> str:
+    return f"live ({', '.join(report.run['pipeline']) or 'neutral'})"
+
+
+def _has_same_tokens(one: Report, two: Report) -> bool:
+    columns = ["sequence", "position", "token_id"]
+    return one.tokens[columns].equals(two.tokens[columns])

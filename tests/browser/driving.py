@@ -2,14 +2,16 @@
 
 
 def inspect(page, text: str | None = None) -> None:
-    """Press Inspect, after typing `text` if given, and wait for the new result."""
+    """Press Inspect, after typing `text` if given, and wait for the new result, which a live one may precede."""
     if text is not None:
         page.fill("#prompt textarea", text)
     shown = "document.querySelector('#heatmap .li-sections')?.dataset.result ?? ''"
+    name = "document.querySelector('#history input')?.value ?? ''"
     before = page.evaluate(shown)
     page.click("#inspect")
-    page.wait_for_function(f"before => ({shown}) !== before", arg=before, timeout=60_000)
-    page.wait_for_selector("#status .li-done")
+    page.wait_for_function(f"before => ({shown}) !== before && !({name}).includes('. live (')", arg=before, timeout=60_000)
+    page.wait_for_selector("#status .li-done:not(:has-text('Scored again'))")
+    page.wait_for_selector("#inspect:not([disabled])")
 
 
 def hover(page, place: str) -> None:

@@ -46,6 +46,8 @@ def test_every_state(page, shots, tmp_path, look):
     page.fill("#max_new_tokens input", "20")
     for name, value in {"temperature": "0.8", "top_p": "0.8", "repetition_penalty": "1.1"}.items():
         page.fill(f"#{name} input[type=number]", value)
+    page.wait_for_function("document.querySelector('#history input').value.includes('live (repetition_penalty, temperature, top_p)')")
+    shoot("live")
     page.locator("#mode").get_by_label("processed logprobs").check(force=True)
     inspect(page, TEXT)
     shoot("result")
@@ -75,7 +77,7 @@ def test_every_state(page, shots, tmp_path, look):
     page.wait_for_function("document.querySelector('#history input').value.includes('↳')")
     page.wait_for_selector("#inspect:not([disabled])")
     shoot("branch")
-    choose(page, "#history", "2. ")
+    choose(page, "#history", "3. ")
     page.wait_for_function("!document.querySelector('#history input').value.includes('↳')")
     choose(page, "#compare-with", "1. ")
     page.wait_for_selector("#comparison h3")
