@@ -72,12 +72,15 @@ def _score(options: argparse.Namespace) -> int:
     check_seed(options.seed)  # before the model is loaded, as all that can be checked without it
     if options.out.exists() and not options.out.is_dir():
         raise InputError(f"--out must be a folder, but {options.out} is a file")
-    from transformers.utils import logging  # takes seconds: not needed for --help and usage errors
+    # these take seconds: not needed for --help and usage errors
+    from huggingface_hub.utils import logging as hub_logging
+    from transformers.utils import logging
 
     from inspector.inspection import Inspector
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
     bar = _Bar()
     inspector = Inspector.load(options.model, dtype=options.dtype, device=options.device, kernel_path=options.kernels, on_progress=bar.show)
     running = inspector.stream(**request, mode=mode, params=params)

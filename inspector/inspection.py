@@ -31,6 +31,7 @@ PROMPT_PROCESSING = ("as_sampled", "off")
 MAX_TOP_N = 100
 CACHE_BYTES = 1 << 30
 MAX_CONTINUATIONS = 64
+MAX_NEW_TOKENS = 1_000_000
 Text = str | Sequence[int]
 
 
@@ -126,7 +127,7 @@ class Inspector:
             mode=LogprobsMode.parse(mode),
             wanted=Wanted(top_n, tuple(dict.fromkeys(check_ids(vocabulary, token_ids, "token_ids"))), self.kernel_path),
             seeds=_seeds(seed, count),
-            max_new_tokens=_whole("max_new_tokens", max_new_tokens, 1, 1_000_000),
+            max_new_tokens=_whole("max_new_tokens", max_new_tokens, 1, MAX_NEW_TOKENS),
             process_prompt=_choice("prompt_processing", prompt_processing, PROMPT_PROCESSING) == "as_sampled",
         )
         return (yield from self._run(request, is_cancelled))

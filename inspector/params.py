@@ -19,7 +19,7 @@ RANGES: dict[str, tuple[float, float, bool]] = {
 }
 GREEDY_BELOW = 1e-5  # the engine's threshold: a lower temperature means greedy decoding
 MAX_SEED = 2**63 - 1
-LARGEST_BIAS = 1e30
+LARGEST = 1e30  # of a temperature, a penalty or a bias, so that what it makes of a logit stays a float32
 
 
 def range_text(name: str) -> str:
@@ -75,6 +75,8 @@ class SamplingParams(BaseModel):
         inside = (low <= value if closed else low < value) and value <= high and math.isfinite(value)
         if not inside:
             raise ValueError(f"must be in {range_text(info.field_name)}, got {value:g}")
+        if value > LARGEST:
+            raise ValueError(f"must be at most {LARGEST:g}, got {value:g}")
         return value
 
     @field_validator("top_k")
@@ -97,8 +99,8 @@ class SamplingParams(BaseModel):
         for token_id, bias in value.items():
             if not math.isfinite(bias):
                 raise ValueError(f"of token id {token_id} must be a finite number, got {bias} (use allowed_token_ids or bad_words to cut)")
-            if abs(bias) > LARGEST_BIAS:  # its sum with a logit must stay a float32
-                raise ValueError(f"of token id {token_id} must be within ±{LARGEST_BIAS:g}, got {bias:g}")
+            if abs(bias) > LARGEST:
+                raise ValueError(f"of token id {token_id} must be within ±{LARGEST:g}, got {bias:g}")
         return value
 
     @field_validator("allowed_token_ids")

@@ -221,7 +221,8 @@ def resolve(params: SamplingParams, vocabulary: Vocabulary, eos_ids: Sequence[in
         for text in (word.lstrip(" "), " " + word.lstrip(" ")):
             ids = tuple(encode_after(vocabulary, text, "bad_words"))
             if not ids:
-                raise InputError(f"bad_words: {word!r} has no tokens in this model's vocabulary")
+                why = "is only spaces" if not word.strip(" ") else "has no tokens in this model's vocabulary"
+                raise InputError(f"bad_words: {word!r} {why}")
             if ids not in words:
                 words.append(ids)
     notes = []

@@ -173,10 +173,10 @@ def check_ids(vocabulary: Vocabulary, ids: Sequence[int], name: str) -> list[int
     checked = []
     for i, token_id in enumerate(ids):
         if isinstance(token_id, bool) or not hasattr(token_id, "__index__"):
-            raise InputError(f"{name} id {i} must be a whole number, got {token_id!r}")
+            raise InputError(f"{name} must be whole numbers, got {token_id!r} at place {i + 1}")
         value = token_id.__index__()
         if not 0 <= value < vocabulary.head_width:
-            raise InputError(f"{name} id {i} must be in [0, {vocabulary.head_width - 1}], got {value}")
+            raise InputError(f"{name} must be token ids in [0, {vocabulary.head_width - 1}], got {value} at place {i + 1}")
         checked.append(value)
     return checked
 

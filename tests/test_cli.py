@@ -95,7 +95,7 @@ def test_chat_file(tmp_path):
         (["--top-n", "101"], {}, "top_n must be a whole number in [0, 100], got 101"),
         (["--top-n", "x"], {}, "--top-n must be a whole number, got 'x'"),
         (["--continuations", "-1"], {}, "continuations must be a whole number in [0, 64], got -1"),
-        (["--token-ids", "5,100000"], {}, "token_ids id 1 must be in [0, "),
+        (["--token-ids", "5,100000"], {}, "token_ids must be token ids in [0, "),
         (["--dtype", "int8"], {}, "dtype must be auto, float32, bfloat16, float16, got 'int8'"),
         (["--device", "tpu7"], {}, "device must be auto, cpu, cuda, cuda:N or mps, got 'tpu7'"),
         (["--kernels", "magic"], {}, "kernels must be one of"),

@@ -20,6 +20,8 @@ def test_every_default_is_neutral():
     ("temperature", -0.1, "temperature must be in [0, inf), got -0.1"),
     ("temperature", float("inf"), "temperature must be in [0, inf), got inf"),
     ("temperature", float("nan"), "temperature must be in [0, inf), got nan"),
+    ("temperature", 1e40, "temperature must be at most 1e+30, got 1e+40"),
+    ("repetition_penalty", 1e39, "repetition_penalty must be at most 1e+30, got 1e+39"),
     ("top_p", 1.5, "top_p must be in (0, 1], got 1.5"),
     ("top_p", 0.0, "top_p must be in (0, 1], got 0"),
     ("top_p", float("nan"), "top_p must be in (0, 1], got nan"),

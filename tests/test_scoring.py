@@ -363,7 +363,7 @@ def test_top_n_larger_than_the_vocabulary_lists_all(tiny_llama):
     ({"top_n": -1}, "top_n"),
     ({"top_n": True}, "top_n"),
     ({"top_n": 2.5}, "top_n"),
-    ({"token_ids": [300]}, r"token_ids id 0 must be in \[0, 299\], got 300"),
+    ({"token_ids": [300]}, r"token_ids must be token ids in \[0, 299\], got 300 at place 1"),
     ({"token_ids": [-1]}, "token_ids"),
     ({"token_ids": ["5"]}, "token_ids"),
     ({"mode": "raw_logrobs"}, "raw_logits, raw_logprobs, processed_logits, processed_logprobs, got 'raw_logrobs'"),

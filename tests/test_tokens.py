@@ -317,9 +317,9 @@ def test_a_lone_surrogate_in_a_chat_is_refused():
 
 
 @pytest.mark.parametrize(("ids", "message"), [
-    ([320], r"prompt id 0 must be in \[0, 319\], got 320"),
-    ([1, -1], "prompt id 1 must be in"),
-    ([1.0], "prompt id 0 must be a whole number, got 1.0"),
+    ([320], r"prompt must be token ids in \[0, 319\], got 320 at place 1"),
+    ([1, -1], "got -1 at place 2"),
+    ([1.0], "prompt must be whole numbers, got 1.0 at place 1"),
     ([True], "whole number"),
     (["1"], "whole number"),
     ([None], "whole number"),

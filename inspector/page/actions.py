@@ -53,7 +53,7 @@ def run_and_add(host: ModelHost, session: Session, flag: CancelFlag, arguments: 
 
 def _failed(error: InspectorError) -> Steps:
     yield error_html(error), "", gr.skip()
-    raise gr.Error(str(error), print_exception=False) from None
+    raise gr.Error(str(error), visible=False, print_exception=False) from None  # told in the status already
 
 
 def branch(host: ModelHost, session: Session, flag: CancelFlag, mode: str, chosen: int | None, values: tuple[Any, ...]) -> Steps:
@@ -116,12 +116,12 @@ def show(session: Session, mode: str) -> list[Any]:
         return [session, "", gr.update(visible=True), gr.update(visible=False), *[gr.skip()] * (SHOWN - 4)]
     other = _in_mode(session, session.other, mode)
     report = result.report
-    comparison = ""
-    if other:
-        comparison = comparison_html(report, other.report, compare(report, other.report), (result.title, other.title))
     before, session.drawn = session.drawn, Drawn(report.sequences, other.report.sequences if other else (), mode, session.choices())
     if session.drawn.is_same(before):
         return [session, "", *[gr.skip()] * (SHOWN - 2)]
+    comparison = ""
+    if other:
+        comparison = comparison_html(report, other.report, compare(report, other.report), (result.title, other.title))
 
     def fixed(make: Callable[[Report], Any]) -> Any:
         return gr.skip() if session.drawn.has_same_scores(before) else make(report)

@@ -49,13 +49,15 @@ def comparison_html(this: Report, other: Report, result: Comparison, names: tupl
         return f"<section class='li-compare'>{head}<p class='li-facts'>{words}</p></section>"
     largest = int(np.nanargmax(np.abs(result.difference)))
     token = this.tokens.iloc[largest]
-    place = f"<code class='li-code'>{escape(visible(token['token']))}</code> ({token['position']})"
+    place = f"at <code class='li-code'>{escape(visible(token['token']))}</code> ({token['position']})"
+    if not known.any():
+        place = "every score is the same in this mode"
     unit = this.mode.unit
     facts = (
         ("Tokens the same", f"{same:,} of {len(result.match):,}", "by place, characters and bytes"),
         ("Mean difference", _signed(known.mean()), f"other − this, {unit}"),
         ("Mean absolute difference", figure(np.abs(known).mean(), 4), f"{unit} a token"),
-        ("Largest difference", _signed(result.difference[largest]), f"at {place}"),
+        ("Largest difference", _signed(result.difference[largest]), place),
         ("First choice changed", f"{result.changed_first:,} of {result.compared_first:,}", "places where rank 1 is another token"),
     )
     cards = "".join(

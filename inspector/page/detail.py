@@ -40,8 +40,8 @@ def pinned_html(report: Report, sequence: int, position: int) -> str:
     if not len(found):
         return HINT
     token = found.iloc[0]
-    place = f"continuation {sequence}" if sequence else token["source"]
-    title = f"<h3>Token {position} of the {place}: <code class='li-code'>{escape(visible(token['token']))}</code></h3>"
+    place = f"Continuation {sequence}" if sequence else token["source"].capitalize()
+    title = f"<h3>{place}, position {position}: <code class='li-code'>{escape(visible(token['token']))}</code></h3>"
     facts = f"<p class='li-facts'>id {token['token_id']} · bytes {bytes.fromhex(token['token_bytes']).hex(' ') or 'none'} · "
     if pd.isna(token["raw_rank"]):
         return title + facts + "not scored: nothing precedes it, so the model makes no prediction of it</p>"

@@ -120,9 +120,12 @@ def read_bias(text: str) -> dict[int, float]:
         try:
             if not colon or not re.fullmatch(r"[0-9]+", token_id.strip()):
                 raise ValueError
-            bias[int(token_id)] = float(amount)
+            amount = float(amount)
         except ValueError:
             raise ParameterError(f"logit_bias must be pairs such as 11: -5, 29: 2.5, got {part.strip()!r}") from None
+        if int(token_id) in bias:
+            raise ParameterError(f"logit_bias names token id {int(token_id)} twice")
+        bias[int(token_id)] = amount
     return bias
 
 

@@ -93,7 +93,7 @@ def _sections(report: Report) -> list[dict[str, Any]]:
         given = report.tokens[(report.tokens["sequence"] == sequence) & (report.tokens["source"] == "completion")]
         stop = int(given["start"].iloc[0]) if source == "prompt" and len(given) else len(text)
         label = f"Continuation {sequence}" if source == "continuation" else source.capitalize()
-        about = f"{len(part)} tokens" if len(part) != 1 else "1 token"
+        about = f"{len(part):,} tokens" if len(part) != 1 else "1 token"
         if source == "continuation":
             about += " · " + _ending(report.run["continuations"][sequence - 1])
         sections.append({

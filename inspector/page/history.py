@@ -21,8 +21,8 @@ class HistoryRegion:
 
 def history_region() -> HistoryRegion:
     with gr.Row(elem_classes="li-history"):
-        shown = gr.Dropdown([], label="Result", elem_id="history", scale=5, min_width=200)
-        other = gr.Dropdown([("—", 0)], value=0, label="Compare with", elem_id="compare-with", scale=5, min_width=200)
+        shown = gr.Dropdown([], label="Result", elem_id="history", filterable=False, scale=5, min_width=200)
+        other = gr.Dropdown([("—", 0)], value=0, label="Compare with", elem_id="compare-with", filterable=False, scale=5, min_width=200)
         name = gr.Textbox("", label="Name", max_lines=1, elem_id="result-name", scale=3, min_width=140, placeholder="press Enter to rename")
         remove = gr.Button("Remove", size="sm", elem_id="remove-result", scale=1, min_width=80)
     return HistoryRegion(shown, other, name, remove)

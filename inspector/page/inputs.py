@@ -7,7 +7,7 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector.errors import InputError
-from inspector.inspection import MAX_CONTINUATIONS, MAX_TOP_N, PROMPT_PROCESSING
+from inspector.inspection import MAX_CONTINUATIONS, MAX_NEW_TOKENS, MAX_TOP_N, PROMPT_PROCESSING
 from inspector.modes import LogprobsMode
 from inspector.page.form import BOS_CHOICES, KINDS, SAMPLER_FIELDS, TEXT_FIELDS, SamplerForm, TextForm
 from inspector.page.look import ASSETS, script
@@ -78,14 +78,15 @@ def reading_inputs() -> dict[str, Component]:
         "top_n": gr.Number(10, label="top_n", info=f"alternatives a token, 0–{MAX_TOP_N}", elem_id="top_n"),
         "token_ids": gr.Textbox("", label="token_ids", info="ids to list at every token", placeholder="11, 29", elem_id="token_ids"),
         "add_bos": gr.Radio(
-            list(BOS_CHOICES), value="auto", label="beginning of sequence", info="auto: as the tokenizer does", elem_classes="li-segments"
+            list(BOS_CHOICES), value="auto", label="add_bos", info="a beginning-of-sequence token; auto: as the tokenizer does",
+            elem_classes="li-segments",
         ),
         "prompt_processing": gr.Radio(
             [("as sampled here", PROMPT_PROCESSING[0]), ("off, as the engine", PROMPT_PROCESSING[1])], value=PROMPT_PROCESSING[0],
-            label="processed scores of the prompt", info="as sampled: each prompt token as if the sampler had drawn it",
+            label="prompt_processing", info="processed scores of the prompt: each token as if the sampler had drawn it, or raw ones",
             elem_classes="li-segments",
         ),
-        "parse_special": gr.Checkbox(value=True, label="parse special tokens", info="<|im_end|> in the text is one token, not characters"),
+        "parse_special": gr.Checkbox(value=True, label="parse_special", info="<|im_end|> in the text is one token, not characters"),
     }  # fmt: skip
 
 
@@ -100,11 +101,11 @@ def example_values(example: dict[str, Any]) -> tuple[TextForm, SamplerForm, str]
 def check_counts(top_n: float | None, continuations: float | None, max_new_tokens: float | None, seed: str) -> str:
     """A message for the first of these fields that is out of its range, or nothing."""
     for name, value, low, high in (
-        ("top_n", top_n, 0, MAX_TOP_N), ("continuations", continuations, 0, MAX_CONTINUATIONS), ("max_new_tokens", max_new_tokens, 1, None),
+        ("top_n", top_n, 0, MAX_TOP_N), ("continuations", continuations, 0, MAX_CONTINUATIONS),
+        ("max_new_tokens", max_new_tokens, 1, MAX_NEW_TOKENS),
     ):  # fmt: skip
-        allowed = f"a whole number in [{low}, {high}]" if high is not None else f"a whole number of at least {low}"
-        if value is None or value != int(value) or value < low or (high is not None and value > high):
-            return f"{name} must be {allowed}, got {'an empty field' if value is None else format(value, 'g')}"
+        if value is None or value != int(value) or not low <= value <= high:
+            return f"{name} must be a whole number in [{low}, {high}], got {'an empty field' if value is None else format(value, 'g')}"
     try:
         first = check_seed(seed)
     except InputError as error:

@@ -32,7 +32,6 @@ COPY = "(link) => { navigator.clipboard?.writeText(link).catch(() => {}); }"
 LINKED_CODE = "() => [location.hash.slice(1)]"
 # an error is about the form as it was
 CLEAR_ERROR = "(status) => status?.includes('alert') ? '' : status"
-TOGGLE_THEME = "() => { document.body.classList.toggle('dark'); }"
 
 
 @dataclass(frozen=True)
@@ -103,13 +102,12 @@ def build_page(host: ModelHost) -> gr.Blocks:
         with gr.Row(elem_classes="li-header"):
             gr.HTML(TITLE, apply_default_css=False, container=False)
             chip = gr.HTML(model.chip_html(host.inspector), elem_id="model-chip", apply_default_css=False, container=False)
-            dark = gr.Button("Light / dark", size="sm", elem_id="theme", min_width=96)
+            gr.Button("Light / dark", size="sm", elem_id="theme", min_width=96)  # page.js acts on it
         with gr.Row(elem_classes="li-main"):
             with gr.Column(scale=4, min_width=340, elem_classes="li-controls"):
                 controls = _controls()
             with gr.Column(scale=9, min_width=340, elem_classes="li-results"):
                 results = _results()
-        dark.click(None, js=TOGGLE_THEME, **QUIET)
         page.load(lambda: (yield from model.first_load(host)), outputs=chip, **QUIET)
         filled = _wire_inputs(controls, results.mode)
         _wire_model(host, controls.model, chip)
@@ -173,7 +171,7 @@ def _results() -> Results:
             with gr.Row(elem_classes="li-plots"):
                 pinned_plots = [gr.Plot(visible=False, show_label=False, min_width=320, elem_id=f"pinned-{n}") for n in ("bars", "mass")]
             with gr.Row(visible=False, elem_classes="li-branch") as branching:
-                instead = gr.Dropdown([], label="Take instead", elem_id="instead", scale=3, min_width=200)
+                instead = gr.Dropdown([], label="Take instead", elem_id="instead", filterable=False, scale=3, min_width=200)
                 branch = gr.Button("Continue from here", size="sm", elem_id="branch", scale=1, min_width=140)
         with gr.Tabs() as tabs:
             with gr.Tab("Plots"), gr.Row(elem_classes="li-plots"):

@@ -9,6 +9,7 @@ from typing import Any
 from inspector.errors import Cancelled
 from inspector.events import Progress, SampledTokens
 from inspector.inspection import Inspector
+from inspector.page.cards import figure
 from inspector.page.host import ModelHost
 from inspector.page.session import CancelFlag
 from inspector.report import Report
@@ -33,8 +34,8 @@ class _Live:
         parts = []
         for number, pieces in sorted(self.pieces.items()):
             total = sum(self.logprobs[number])
-            length = f"{len(pieces)} token{'s' if len(pieces) > 1 else ''}"
-            head = f"<header><h3>Continuation {number}</h3><span>{length} · {total:.2f} nats</span></header>"
+            length = f"{len(pieces):,} token{'s' if len(pieces) > 1 else ''}"
+            head = f"<header><h3>Continuation {number}</h3><span>{length} · {figure(total, 2)} nats</span></header>"
             text = f"<div class='li-text li-growing'>{_spans(pieces, self.logprobs[number])}</div>"
             parts.append(f"<section class='li-section'>{head}{text}</section>")
         return "".join(parts)
@@ -91,7 +92,8 @@ def done_html(report: Report, words: str = "") -> str:
     seconds = report.run["times"]["total_seconds"]
     words = words or ("Cancelled; what was sampled so far is below" if cancelled else "Done")
     unit = "token" if count == 1 else "tokens"
-    return f"<p class='li-done' role='status'>{words}: {count:,} {unit} in {seconds:.2f} s</p>"
+    kept = ", kept from before" if report.run["reused"]["scored_rows"] >= count else ""
+    return f"<p class='li-done' role='status'>{words}: {count:,} {unit} in {seconds:.2f} s{kept}</p>"
 
 
 def error_html(error: Exception) -> str:

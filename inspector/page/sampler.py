@@ -65,7 +65,8 @@ def describe(*values: Any) -> str:
         return message(str(error))
     steps = active_processors(params)
     if params.is_greedy:
-        return _steps(steps) + "<p class='li-steps'>Greedy: temperature and truncation are skipped, the best token is taken.</p>"
+        greedy = "<p class='li-steps'>Greedy: temperature and truncation are skipped, the best token is taken.</p>"
+        return (_steps(steps) if steps else "") + greedy
     return _steps(steps)
 
 

@@ -39,11 +39,11 @@ class Drawn:
     mode: str
     choices: list[tuple[str, int]]
 
-    def has_same_scores(self, now: "Drawn | None") -> bool:
-        return now is not None and now.scores is self.scores
+    def has_same_scores(self, before: "Drawn | None") -> bool:
+        return before is not None and before.scores is self.scores
 
-    def is_same(self, now: "Drawn | None") -> bool:
-        return self.has_same_scores(now) and now.other is self.other and (now.mode, now.choices) == (self.mode, self.choices)
+    def is_same(self, before: "Drawn | None") -> bool:
+        return self.has_same_scores(before) and before.other is self.other and (before.mode, before.choices) == (self.mode, self.choices)
 
 
 @dataclass

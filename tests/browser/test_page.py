@@ -119,7 +119,7 @@ def test_keyboard_walks_pins_and_closes(page):
         page.keyboard.press(key)
     assert page.locator("#heatmap .li-active").get_attribute("data-i") == "1"
     page.keyboard.press("Enter")
-    page.wait_for_selector("#pinned h3:has-text('Token 1 of the prompt')")
+    page.wait_for_selector("#pinned h3:has-text('Prompt, position 1:')")
     assert page.locator("#heatmap .li-pinned").get_attribute("data-i") == "1"
     page.keyboard.press("Escape")
     page.wait_for_selector("#pinned .li-pin-hint")

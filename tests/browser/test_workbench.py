@@ -66,6 +66,14 @@ def test_two_results_compared(page, embedded):
     assert page.locator("#heatmap [data-pane='0'] [data-i='3']").get_attribute("data-state") == "two-sided"
 
 
+def test_two_results_that_do_not_differ(page):
+    inspect(page, PLAIN)
+    page.fill("#temperature input[type=number]", "0.5")
+    inspect(page)
+    choose(page, "#compare-with", "1. ")
+    page.wait_for_selector("#comparison:has-text('every score is the same in this mode')")
+
+
 def test_history_names_shows_and_removes(page):
     inspect(page, "First text.")
     inspect(page, "Second text.")
@@ -251,10 +259,22 @@ def test_an_error_goes_when_the_form_is_mended(page):
     page.fill("#prompt textarea", PLAIN)
     page.click("#inspect")
     page.wait_for_selector("#status [role=alert]:has-text('top_p')")
+    assert page.get_by_text("top_p must be in").count() == 2  # at the fields and beside the results, and nowhere else
     page.click("#reset")
     page.wait_for_selector("#status [role=alert]", state="detached")
     inspect(page)
     assert "Done" in page.inner_text("#status")
+
+
+def test_the_look_is_remembered(page):
+    page.click("#theme")
+    look = page.evaluate("document.body.classList.contains('dark')")
+    page.reload()
+    page.wait_for_selector("#inspect")
+    page.wait_for_function("look => document.body.classList.contains('dark') === look", arg=look)
+    page.wait_for_timeout(500)
+    page.click("#theme")
+    assert page.evaluate("document.body.classList.contains('dark')") != look
 
 
 def test_a_narrow_window_is_led_to_the_result(page):
