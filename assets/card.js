@@ -65,15 +65,15 @@ function fillCard(card, data, i) {
   card.append(cardTable(data, i));
   if (c.cut[i]) card.append(cell("p", `Cut by ${data.cuts[c.cut[i]]}: the sampler could not have drawn it.`, "li-cut-word"));
   if (c.kept_tokens[i] !== null && data.active.length) {
-    card.append(cell("p", `${c.kept_tokens[i].toLocaleString("en")} tokens kept, ${(100 * c.kept_mass[i]).toFixed(1)} % of the raw mass`));
+    card.append(cell("p", `${c.kept_tokens[i].toLocaleString("en")} ${c.kept_tokens[i] === 1 ? "token" : "tokens"} kept, ${(100 * c.kept_mass[i]).toFixed(1)} % of the raw mass`));
   }
   card.append(cardAlternatives(data, i), cell("p", "Click or press Enter to pin", "li-hint"));
 }
 
 function placeCard(card, target) {
   const room = 8;
-  const box = target.getClientRects()[0] ?? target.getBoundingClientRect();
   card.hidden = false;
+  const box = target.getClientRects()[0] ?? target.getBoundingClientRect();
   const { offsetWidth: width, offsetHeight: height } = card;
   const below = box.bottom + room + height < window.innerHeight;
   card.style.left = Math.max(room, Math.min(box.left, window.innerWidth - width - room)) + "px";

@@ -16,8 +16,9 @@ const legendPlace = root.querySelector(".li-legend-place");
 const sections = root.querySelector(".li-sections");
 const card = cell("div", undefined, "li-card");
 card.hidden = true;
-document.querySelectorAll("body > .li-card").forEach((old) => old.remove());
-document.body.append(card); // outside the page's own boxes, which would clip it
+const rings = cell("div", undefined, "li-rings");
+document.querySelectorAll("body > .li-card, body > .li-rings").forEach((old) => old.remove());
+document.body.append(rings, card); // outside the page's own boxes, which would clip it
 
 const tokenOf = (pane, i) => (i >= 0 ? document.getElementById(pane.prefix + i) : null);
 const paneOf = (span) => panes[Number(span.closest("[data-pane]").dataset.pane)];
@@ -185,19 +186,38 @@ function twin(span) {
 }
 
 function showCard(span) {
+  const other = twin(span);
+  const round = [...ringsRound(span), ...ringsRound(other, "li-linked")]; // measured before anything changes
+  if (panes.length > 1) mark(other, "li-linked");
+  rings.replaceChildren(...round);
   fillCard(card, paneOf(span), indexOf(span));
   placeCard(card, span);
-  mark(twin(span), "li-linked");
+}
+
+// A ring a line that the token is on, as far as its text's box shows it.
+function ringsRound(span, className) {
+  if (!span) return [];
+  const box = span.closest(".li-text").getBoundingClientRect();
+  return [...span.getClientRects()].filter((r) => r.top >= box.top && r.bottom <= box.bottom).map((r) => {
+    const ring = cell("i", undefined, className);
+    Object.assign(ring.style, { left: `${r.left - 2}px`, top: `${r.top - 2}px`, width: `${r.width}px`, height: `${r.height}px` });
+    return ring;
+  });
 }
 
 function hideCard() {
+  if (card.hidden) return;
   card.hidden = true;
+  rings.replaceChildren();
   mark(null, "li-linked");
 }
 
 function pin(span) {
   const pane = paneOf(span);
-  if (pane.key !== data.key) return; // the other result's tokens are looked at by showing that result
+  if (pane.key !== data.key) { // the other result's token: the same one of this result, where there is one
+    if (twin(span)) pin(twin(span));
+    return;
+  }
   pinned = indexOf(span);
   mark(span, "li-pinned");
   hideCard();
@@ -270,10 +290,12 @@ sections.addEventListener("copy", (event) => {
   const selection = window.getSelection();
   if (!selection.rangeCount) return;
   // the browser's own text of a selection drops or changes some whitespace; the DOM's text is exact
-  event.clipboardData.setData("text/plain", selection.getRangeAt(0).cloneContents().textContent);
+  const selected = selection.getRangeAt(0).cloneContents();
+  selected.querySelectorAll("header").forEach((head) => head.remove());
+  event.clipboardData.setData("text/plain", selected.textContent);
   event.preventDefault();
 });
-window.addEventListener("scroll", hideCard, { passive: true });
+window.addEventListener("scroll", hideCard, { passive: true, capture: true }); // of the page, or of a text in it
 element.addEventListener("keydown", walk);
 readingSelect.addEventListener("change", () => { readingName = readingSelect.value; if (data) colour(); });
 layoutSelect.addEventListener("change", () => { layout = layoutSelect.value; build(); });

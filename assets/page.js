@@ -67,6 +67,17 @@
     }
   }, 400);
   // What a press makes is at the top of the results, which a narrow window has far below the form.
+  // An error is about the form as it was: it is hidden once that changes, until something is said again.
+  const status = document.getElementById("status");
+  const mended = (event) => {
+    if (event.target.closest?.(event.type === "click" ? ".li-controls .li-examples button" : ".li-controls")) status.dataset.stale = "";
+  };
+  ["input", "change", "click"].forEach((type) => document.addEventListener(type, mended, true));
+  // and what is said of an example until its text is changed
+  const about = document.getElementById("about-example");
+  document.addEventListener("input", (event) => { if (event.target.closest?.("#prompt, #completion, #ids, #chat")) about.dataset.stale = ""; }, true);
+  document.addEventListener("click", (event) => { if (event.target.closest?.(".li-example")) delete about.dataset.stale; }, true);
+  new MutationObserver(() => delete status.dataset.stale).observe(status, { childList: true, subtree: true, characterData: true });
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#inspect, #branch");
     if (!button || button.disabled) return;
@@ -77,8 +88,13 @@
     const plot = event.target.closest?.(".js-plotly-plot");
     const point = plot?._hoverdata?.[0];
     if (point?.data?.meta !== "tokens") return;
-    const token = document.getElementById("li-t" + point.customdata);
-    token?.scrollIntoView({ block: "center" });
-    if (!token?.classList.contains("li-pinned")) token?.click();
+    // a bar of the histogram has the numbers of its points, a bucket of ranks its count and rows, any other point its row
+    const rows = point.pointNumbers?.map((i) => point.data.customdata[i]) ?? point.customdata[1] ?? [point.customdata];
+    const isBar = Boolean(point.pointNumbers || point.customdata[1]);
+    const tokens = rows.map((row) => document.getElementById("li-t" + row)).filter(Boolean);
+    document.querySelectorAll("#heatmap .li-marked").forEach((old) => old.classList.remove("li-marked"));
+    tokens[0]?.scrollIntoView({ block: "center" });
+    if (isBar) tokens.forEach((token) => token.classList.add("li-marked"));
+    else if (!tokens[0]?.classList.contains("li-pinned")) tokens[0]?.click();
   }, true);
 }

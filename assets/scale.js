@@ -6,6 +6,7 @@ const RANK_EDGES = [1, 10, 100, 1000];
 const RANK_NAMES = ["1", "2–10", "11–100", "101–1,000", "beyond"];
 const NATS_WORST = 12; // a fixed end, so that two texts can be compared by colour
 
+const single = (mode) => mode.replace("_", " ").replace(/s$/, "");
 const clamp = (x) => Math.min(1, Math.max(0, x));
 const number = (x, digits = 4) => (x === null || x === undefined ? "—" : x.toFixed(digits).replace("-", "−"));
 
@@ -84,8 +85,8 @@ function readings(data, mode = data.mode) {
     const reach = data.reach; // nearly the largest difference, so that small ones are seen too
     const size = (x) => String(Number(x.toPrecision(2)));
     all.other = {
-      name: "Difference of two results", title: `other − this, ${data.mode.replace("_", " ").replace(/s$/, "")}`, kind: "two-sided",
-      cutMatters: false, at: (i) => (data.difference[i] === null ? null : clamp(0.5 + data.difference[i] / reach / 2)),
+      name: "Difference of two results", title: data.other.mode === data.mode ? `other − this, ${single(data.mode)}` : `${single(data.other.mode)} − ${single(data.mode)}`,
+      kind: "two-sided", cutMatters: data.mode.startsWith("processed"), unknown: "no counterpart, or cut or not scored there", at: (i) => (data.difference[i] === null ? null : clamp(0.5 + data.difference[i] / reach / 2)),
       ticks: ["≤ −" + size(reach), "−" + size(reach / 2), "0", "+" + size(reach / 2), "≥ +" + size(reach)],
     };
   }
@@ -97,7 +98,7 @@ function paint(span, reading, data, i) {
   const scored = data.columns.raw_rank[i] !== null;
   const cut = data.columns.cut[i] > 0;
   const value = scored ? reading.at(i) : null;
-  const state = !scored ? UNSCORED : cut && reading.cutMatters ? CUT : reading.kind;
+  const state = scored && cut && reading.cutMatters ? CUT : value === null ? UNSCORED : reading.kind;
   span.dataset.state = state;
   span.classList.toggle("li-was-cut", cut && state !== CUT);
   if (value === null) {
@@ -145,6 +146,6 @@ function legend(reading, data) {
   if (data.columns.cut.some((by) => by > 0)) {
     box.append(reading.cutMatters ? swatch(CUT, "cut by the sampler") : swatch("mark", "the sampler would cut it"));
   }
-  box.append(swatch(UNSCORED, "not scored"));
+  box.append(swatch(UNSCORED, reading.unknown ?? "not scored"));
   return box;
 }

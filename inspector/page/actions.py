@@ -20,7 +20,8 @@ from inspector.page.share import PREFIX, decode, encode
 from inspector.params import SamplingParams
 from inspector.report import Report
 
-SHOWN = 19 + len(plots.FIGURES)  # what `show` returns
+SHOWN = 20 + len(plots.FIGURES) + len(downloads.FILES)  # what `show` returns
+DEAD = gr.update(value=None, interactive=False)
 
 Steps = Generator[tuple[Any, ...], None, None]
 
@@ -114,14 +115,16 @@ def show(session: Session, mode: str) -> list[Any]:
     if result is None:
         session.drawn = None
         return [session, "", gr.update(visible=True), gr.update(visible=False), *[gr.skip()] * (SHOWN - 4)]
-    other = _in_mode(session, session.other, mode)
+    other = _in_mode(session, session.other, session.other_mode or mode)
     report = result.report
-    before, session.drawn = session.drawn, Drawn(report.sequences, other.report.sequences if other else (), mode, session.choices())
+    modes = (mode, session.other_mode)
+    before, session.drawn = session.drawn, Drawn(report.sequences, other.report.sequences if other else (), modes, session.choices())
     if session.drawn.is_same(before):
         return [session, "", *[gr.skip()] * (SHOWN - 2)]
     comparison = ""
     if other:
-        comparison = comparison_html(report, other.report, compare(report, other.report), (result.title, other.title))
+        names = (session.title(result), session.title(other))
+        comparison = comparison_html(report, other.report, compare(report, other.report), names)
 
     def fixed(make: Callable[[Report], Any]) -> Any:
         return gr.skip() if session.drawn.has_same_scores(before) else make(report)
@@ -130,6 +133,7 @@ def show(session: Session, mode: str) -> list[Any]:
         session, "", gr.update(visible=False), gr.update(visible=True), fixed(cards.summary_html), payload(result, other), comparison,
         *pin_values(session), *(make(report) if by_mode else fixed(make) for make, by_mode in plots.FIGURES), table.rows(report),
         table.note(report), fixed(cards.notes_html), fixed(cards.run_html), *history_values(session),
+        *[DEAD] * len(downloads.FILES),  # until those of this result are made
     ]  # fmt: skip
 
 
@@ -148,7 +152,7 @@ def files(session: Session) -> list[Any]:
     """Files of the shown result if somebody waits for them; buttons of an older result go dead."""
     result = session.current
     if result is None or not session.wants_files:
-        return [gr.update(value=None, interactive=False)] * len(downloads.FILES)
+        return [DEAD] * len(downloads.FILES)
     return [gr.update(value=path, interactive=True) for path in downloads.make_files(result, session.results)]
 
 

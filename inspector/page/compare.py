@@ -52,11 +52,12 @@ def comparison_html(this: Report, other: Report, result: Comparison, names: tupl
     place = f"at <code class='li-code'>{escape(visible(token['token']))}</code> ({token['position']})"
     if not known.any():
         place = "every score is the same in this mode"
-    unit = this.mode.unit
+    mode, other_mode = (report.mode.value.replace("_", " ") for report in (this, other))
+    what = "other − this" if mode == other_mode else f"{other_mode} − {mode}"
     facts = (
         ("Tokens the same", f"{same:,} of {len(result.match):,}", "by place, characters and bytes"),
-        ("Mean difference", _signed(known.mean()), f"other − this, {unit}"),
-        ("Mean absolute difference", figure(np.abs(known).mean(), 4), f"{unit} a token"),
+        ("Mean difference", _signed(known.mean()), f"{what}, over the {len(known):,} scored in both"),
+        ("Mean absolute difference", figure(np.abs(known).mean(), 4), f"{this.mode.unit} a token"),
         ("Largest difference", _signed(result.difference[largest]), place),
         ("First choice changed", f"{result.changed_first:,} of {result.compared_first:,}", "places where rank 1 is another token"),
     )

@@ -48,7 +48,7 @@ def pinned_html(report: Report, sequence: int, position: int) -> str:
     facts += (
         f"raw rank {token['raw_rank']:,} · entropy {figure(token['raw_entropy'], 3)} nats raw, "
         f"{figure(token['processed_entropy'], 3)} processed · "
-        f"{token['kept_tokens']:,} tokens kept, {100 * token['kept_mass']:.1f} % of the raw mass"
+        f"{token['kept_tokens']:,} token{'s' if token['kept_tokens'] != 1 else ''} kept, {100 * token['kept_mass']:.1f} % of the raw mass"
     )
     if token["cut_by"]:
         facts += f" · <b class='li-cut-word'>cut by {token['cut_by']}</b>"

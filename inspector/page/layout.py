@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -30,8 +31,6 @@ TITLE = (
 OWN_ADDRESS = "(link, ...form) => [location.origin + location.pathname + location.search, ...form]"
 COPY = "(link) => { navigator.clipboard?.writeText(link).catch(() => {}); }"
 LINKED_CODE = "() => [location.hash.slice(1)]"
-# an error is about the form as it was
-CLEAR_ERROR = "(status) => status?.includes('alert') ? '' : status"
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Controls:
     share: gr.Button
     link: gr.Textbox
     examples: list[gr.Button]
+    about: gr.HTML
     model: model.ModelRegion
 
 
@@ -90,7 +90,7 @@ class Results:
         """What `actions.show` fills after the session and the live text, in its order."""
         return [
             self.empty, self.shown, self.summary, self.heatmap, self.comparison, *self.pin_outputs(), *self.plots, self.table,
-            self.table_note, self.notes, self.run, *self.history.outputs(),
+            self.table_note, self.notes, self.run, *self.history.outputs(), *self.files,
         ]  # fmt: skip
 
 
@@ -134,6 +134,7 @@ def _controls() -> Controls:
         cancel = gr.Button("Cancel", elem_id="cancel", interactive=False, scale=1, min_width=90)
     with gr.Row(elem_classes="li-examples"):
         made = [gr.Button(e["title"], size="sm", elem_classes="li-example", min_width=0) for e in inputs.examples()]
+    about = gr.HTML(elem_id="about-example", apply_default_css=False)
     with gr.Accordion("Continuations", open=True), gr.Row(elem_classes=["li-fields", "li-draw"]):
         text |= inputs.sampling_inputs()
     count_message = gr.HTML(elem_id="count-message", apply_default_css=False)
@@ -152,7 +153,9 @@ def _controls() -> Controls:
         share = gr.Button("Make a link and copy it", size="sm", elem_id="share-button")
         link = gr.Textbox("", label="Link", max_lines=2, elem_id="share-link", buttons=["copy"])
     text = {name: text[name] for name in TEXT_FIELDS}
-    return Controls(text, fields, columns, count_message, sampler_message, start, cancel, reset, presets, live, share, link, made, region)
+    return Controls(
+        text, fields, columns, count_message, sampler_message, start, cancel, reset, presets, live, share, link, made, about, region
+    )
 
 
 def _results() -> Results:
@@ -206,15 +209,16 @@ def _wire_inputs(controls: Controls, mode: gr.Radio) -> list[Any]:
     for name, button in zip(sampler.PRESETS, controls.presets):
         filled.append(button.click(partial(sampler.preset_values, name), outputs=fields, **QUIET).success)
     for example, button in zip(inputs.examples(), controls.examples):
-        button.click(_filler(example), outputs=[*text.values(), *fields, mode], **QUIET)
+        button.click(_filler(example), outputs=[*text.values(), *fields, mode, controls.about], **QUIET)
     return filled
 
 
 def _filler(example: dict[str, Any]) -> Callable[[], list[Any]]:
     def fill() -> list[Any]:
         text, fields, mode = inputs.example_values(example)
-        return [*(getattr(text, n) for n in TEXT_FIELDS), *(getattr(fields, n) for n in SAMPLER_FIELDS), mode]
+        return [*(getattr(text, n) for n in TEXT_FIELDS), *(getattr(fields, n) for n in SAMPLER_FIELDS), mode, about]
 
+    about = f"<p class='li-note'>{escape(example['about'])}</p>"
     return fill
 
 
@@ -236,7 +240,6 @@ def _wire_model(host: ModelHost, region: model.ModelRegion, chip: gr.HTML) -> No
 def _wire_run(host: ModelHost, controls: Controls, results: Results, session: gr.State, flag: gr.State) -> None:
     """Inspect, cancel, branch."""
     form = [*controls.text.values(), *controls.sampler.values()]
-    gr.on([field.change for field in form], None, results.status, results.status, js=CLEAR_ERROR, **QUIET)
     running = [results.status, results.live, session]
     buttons = [controls.run, controls.cancel, results.branch]
 
@@ -293,9 +296,9 @@ def _wire_results(host: ModelHost, results: Results, session: gr.State) -> None:
     history = results.history
 
     # what the status says is about the result that was shown before
-    def choose(held: Session, number: int | None, other: int | None) -> list[Any]:
+    def choose(held: Session, number: int | None, other: int | None, other_mode: str | None) -> list[Any]:
         status = "" if number and number != held.shown else gr.skip()
-        held.other = other or 0
+        held.other, held.other_mode = other or 0, other_mode or ""
         held.show(number or held.shown)
         return [held, status]
 
@@ -308,8 +311,9 @@ def _wire_results(host: ModelHost, results: Results, session: gr.State) -> None:
         return [held, ""]
 
     for event, function, extra in (
-        (history.shown.input, choose, [history.shown, history.other]),
-        (history.other.input, choose, [history.shown, history.other]),
+        (history.shown.input, choose, history.choosers()),
+        (history.other.input, choose, history.choosers()),
+        (history.other_mode.input, choose, history.choosers()),
         (history.name.submit, rename, [history.name]),
         (history.remove.click, remove, []),
     ):

@@ -73,8 +73,8 @@ def change_model(host: ModelHost, name: str, dtype: str, device: str) -> Generat
         for event in host.change(name.strip(), dtype, device):
             yield progress_html(event), chip_html(host.inspector)
     except InspectorError as error:
-        kept = f" The model in use is still {host.inspector.loaded.source.name}." if host.inspector else ""
-        yield error_html(InspectorError(f"{error}.{kept}" if kept else str(error))), chip_html(host.inspector)
+        kept = f". The model in use is still {host.inspector.loaded.source.name}." if host.inspector else ""
+        yield error_html(InspectorError(str(error).removesuffix(".") + kept)), chip_html(host.inspector)
         return
     yield "<p class='li-done' role='status'>Loaded.</p>", chip_html(host.inspector)
 

@@ -46,8 +46,8 @@ def surprisal_and_entropy(report: Report) -> go.Figure:
         )  # fmt: skip
         figure.add_scatter(
             x=part["position"], y=part["raw_entropy"], name=f"{name}: entropy", showlegend=False, mode="lines",
-            line={"color": colour, "width": 1.6, "dash": "dot"},
-            hovertemplate="entropy %{y:.4f}<extra></extra>",
+            line={"color": colour, "width": 1.6, "dash": "dot"}, **_tokens(part),
+            hovertemplate="%{text}<br>entropy %{y:.4f}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="overlay")
     return _with_legend(figure)
@@ -67,7 +67,10 @@ def histogram(report: Report) -> go.Figure:
     figure = _figure("distribution of the score", report.mode.value.replace("_", " ") + f", {report.mode.unit}", "tokens")
     for name, part, colour in _parts(report.tokens):
         finite = part["score"][np.isfinite(part["score"])]
-        figure.add_histogram(x=finite, name=name, marker={"color": colour}, opacity=0.65, nbinsx=40, bingroup="score")
+        figure.add_histogram(
+            x=finite, name=name, marker={"color": colour}, opacity=0.65, nbinsx=40, bingroup="score", meta="tokens",
+            customdata=finite.index.tolist(),
+        )  # fmt: skip
     figure.update_layout(barmode="overlay")
     return _with_legend(figure)
 
@@ -76,11 +79,13 @@ def rank_buckets(report: Report) -> go.Figure:
     figure = _figure("raw rank", "rank", "share of the scored tokens")
     figure.update_layout(yaxis={"tickformat": ".0%"})
     for name, part, colour in _parts(report.tokens):
-        ranks = part["raw_rank"].dropna().to_numpy(np.int64)
-        counts = np.bincount(np.searchsorted(RANK_EDGES, ranks), minlength=len(RANK_NAMES))
+        ranks = part["raw_rank"].dropna().astype("int64")
+        buckets = np.searchsorted(RANK_EDGES, ranks)
+        rows = [ranks.index[buckets == k].tolist() for k in range(len(RANK_NAMES))]
         figure.add_bar(
-            x=RANK_NAMES, y=counts / max(len(ranks), 1), name=name, marker={"color": colour}, customdata=counts,
-            hovertemplate="rank %{x}: %{customdata} tokens, %{y:.1%}<extra>" + name + "</extra>",
+            x=RANK_NAMES, y=[len(r) / max(len(ranks), 1) for r in rows], name=name, marker={"color": colour},
+            meta="tokens", customdata=[[len(r), r] for r in rows],
+            hovertemplate="rank %{x}: %{customdata[0]} tokens, %{y:.1%}<extra>" + name + "</extra>",
         )  # fmt: skip
     return _with_legend(figure)
 

@@ -18,10 +18,6 @@ class Result:
     parent: int = 0
     is_live: bool = False
 
-    @property
-    def title(self) -> str:
-        return f"{self.number}. {self.name}"
-
 
 @dataclass
 class CancelFlag:
@@ -32,18 +28,18 @@ class CancelFlag:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the page shows: the scores of a result and of the one beside it, in a mode, and the list of results."""
+    """What the page shows: the scores of a result and of the one beside it, their modes, and the list of results."""
 
     scores: tuple[ScoredSequence, ...]
     other: tuple[ScoredSequence, ...]
-    mode: str
+    modes: tuple[str, str]
     choices: list[tuple[str, int]]
 
     def has_same_scores(self, before: "Drawn | None") -> bool:
         return before is not None and before.scores is self.scores
 
     def is_same(self, before: "Drawn | None") -> bool:
-        return self.has_same_scores(before) and before.other is self.other and (before.mode, before.choices) == (self.mode, self.choices)
+        return self.has_same_scores(before) and before.other is self.other and (before.modes, before.choices) == (self.modes, self.choices)
 
 
 @dataclass
@@ -54,6 +50,7 @@ class Session:
     made: int = 0
     shown: int = 0
     other: int = 0
+    other_mode: str = ""  # how the other is read; empty: as the shown one
     pinned: tuple[int, int] | None = None  # sequence and position
     drawn: Drawn | None = None  # what the page shows
     wants_files: bool = False  # whether the download tab is open: files of a long text take seconds to write
@@ -100,7 +97,7 @@ class Session:
         if not before or not self.current or not _has_same_tokens(before.report, self.current.report):
             self.pinned = None
         if self.other == number or not self.find(self.other):
-            self.other = 0
+            self.other, self.other_mode = 0, ""
 
     def rename(self, name: str) -> None:
         if name.strip():
@@ -112,6 +109,12 @@ class Session:
         self.results = [r for r in self.results if r.number != self.shown]
         self._show(self.results[-1].number if self.results else 0, before)
 
+    def title(self, result: Result) -> str:
+        """Number and name, and the model where the session has results of several."""
+        models = {(r.report.run["model"]["name"], r.report.run["dtype"]) for r in self.results}
+        of = f" · {result.report.run['model']['name']}, {result.report.run['dtype']}" if len(models) > 1 else ""
+        return f"{result.number}. {result.name}{of}"
+
     def choices(self) -> list[tuple[str, int]]:
         """Names for a list, a branch below the result it came from."""
         rows: list[tuple[str, int]] = []
@@ -120,7 +123,7 @@ class Session:
         def walk(parent: int, depth: int) -> None:
             for r in self.results:
                 if (r.parent if r.parent in known else 0) == parent:
-                    rows.append((" " * 3 * depth + ("↳ " if depth else "") + r.title, r.number))
+                    rows.append((" " * 3 * depth + ("↳ " if depth else "") + self.title(r), r.number))
                     walk(r.number, depth + 1)
 
         walk(0, 0)

@@ -27,5 +27,11 @@ def test_examples_run_from_their_buttons(page):
     for title in ("Top-p cuts the ending", "Chat"):
         page.get_by_role("button", name=title, exact=True).click()
         page.wait_for_selector("#sampler-message b")
+        about = next(e["about"] for e in EXAMPLES if e["title"] == title)
+        page.wait_for_selector(f"#about-example:has-text({json.dumps(about)})")
         inspect(page)
         assert page.locator("#sampler-message b").first.inner_text() == "temperature"
+    page.get_by_role("button", name="Code", exact=True).click()
+    page.wait_for_selector("#about-example:has-text('Brackets')")
+    page.fill("#prompt textarea", "A text of my own.")
+    page.wait_for_selector("#about-example p", state="hidden")

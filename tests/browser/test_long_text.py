@@ -25,18 +25,21 @@ def test_eight_thousand_tokens(page, embedded):
     measured(page, "heatmap")
     assert token_count(page) == len(embedded.loaded.vocabulary.tokenizer(text)["input_ids"])
     page.wait_for_timeout(3000)  # the plots are drawn after the heatmap
-    hover = """async (i) => {
-        const token = document.querySelector(`#heatmap [data-i='${i}']`);
-        const began = performance.now();
-        token.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }));
-        await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-        return [performance.now() - began, document.querySelector('body > .li-card').hidden];
-    }"""
-    times = []
-    for i in (5, 100, 200, 300, 400):
-        duration, hidden = page.evaluate(hover, i)
-        assert not hidden
-        times.append(duration)
-    assert sorted(times)[len(times) // 2] < HOVER
+    # from the pointer's arrival to the end of the frame that shows it, under the browser's own :hover
+    page.evaluate("""() => {
+        window.hovers = [];
+        document.addEventListener('pointerover', (event) => {
+            if (!event.target.closest('[data-i]')) return;
+            requestAnimationFrame(() => setTimeout(() => window.hovers.push(performance.now() - event.timeStamp)));
+        }, true);
+    }""")
+    page.locator("#heatmap [data-i='5']").scroll_into_view_if_needed()
+    for i in (5, 10, 40, 60, 80, 100, 120, 140, 160):
+        box = page.locator(f"#heatmap [data-i='{i}']").bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(300)
+        assert page.locator("body > .li-card").is_visible()
+    times = page.evaluate("hovers")
+    assert len(times) >= 9 and min(times) < HOVER, times  # a busy machine only adds
     page.click("#heatmap [data-i='100']")
-    page.wait_for_selector("#pinned h3:has-text('Token 100')", timeout=30_000)
+    page.wait_for_selector("#pinned h3:has-text('position 100:')", timeout=30_000)

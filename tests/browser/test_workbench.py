@@ -74,6 +74,63 @@ def test_two_results_that_do_not_differ(page):
     page.wait_for_selector("#comparison:has-text('every score is the same in this mode')")
 
 
+def test_a_result_compared_with_another_read_in_another_mode(page, embedded):
+    inspect(page, PLAIN)
+    page.fill("#top_p input[type=number]", "0.6")
+    inspect(page)
+    choose(page, "#compare-with", "1. ")
+    page.wait_for_selector("#comparison h3")
+    page.locator("#mode").get_by_label("processed logprobs").check(force=True)
+    page.wait_for_selector("#comparison:has-text('other − this')")
+    choose(page, "#other-mode", "raw logits")
+    page.wait_for_selector("#comparison:has-text('raw logits − processed logprobs')")
+    this = embedded.inspect(PLAIN, params=SamplingParams(top_p=0.6)).tokens
+    difference = (embedded.inspect(PLAIN).tokens["raw_logit"] - this["processed_logprob"])[np.isfinite(this["processed_logprob"])]
+    shown = page.locator("#comparison dd:not(.li-card-note)").nth(1).inner_text()
+    assert float(shown.replace("−", "-").replace("+", "")) == pytest.approx(difference.mean(), abs=1e-3)
+    assert f"over the {len(difference)} scored in both" in page.inner_text("#comparison")
+    page.select_option(COLOUR, "other")
+    states = page.locator("#heatmap [data-pane='0'] [data-i]").evaluate_all("e => e.map(x => x.dataset.state)")
+    cut = (this["cut_by"] != "").tolist()
+    assert states == ["unscored" if i == 0 else "cut" if by else "two-sided" for i, by in enumerate(cut)]
+
+
+def test_no_difference_known_is_not_a_difference_of_zero(page):
+    inspect(page, "The capital of France is Paris.")
+    inspect(page, "The capital of Spain is Madrid.")
+    choose(page, "#compare-with", "1. ")
+    page.wait_for_selector("#comparison h3")
+    page.select_option(COLOUR, "other")
+    states = dict(page.locator("#heatmap [data-pane='0'] [data-i]").evaluate_all("e => e.map(x => [x.innerText, x.dataset.state])"))
+    assert (states[" capital"], states[" Spain"], states[" Madrid"]) == ("two-sided", "unscored", "unscored")
+    assert "no counterpart, or cut or not scored there" in page.inner_text("#heatmap .li-legend-place")
+
+
+def test_a_file_is_of_the_result_that_is_shown(page, tmp_path):
+    inspect(page, PLAIN)
+    download(page, "download-tokens-csv", tmp_path / "first.csv")
+    inspect(page, "Once upon a time there was a fox. " * 120)
+    with page.expect_download() as started:  # at once: the file of the first result must not be had any more
+        page.click("#download-tokens-csv")
+    started.value.save_as(tmp_path / "second.csv")
+    assert len(pd.read_csv(tmp_path / "second.csv")) == token_count(page)
+
+
+def test_a_bar_of_a_plot_marks_its_tokens(page, embedded):
+    inspect(page, PLAIN)
+    ranks = embedded.inspect(PLAIN).tokens["raw_rank"]
+    page.wait_for_selector("#plot-4 .points path")
+    for plot, expected in (("#plot-4", (ranks == 1).sum()), ("#plot-3", None)):
+        bar = page.locator(f"{plot} .points path").nth(0)
+        bar.scroll_into_view_if_needed()
+        bar.hover(force=True)
+        page.wait_for_function(f"document.querySelector('{plot} .js-plotly-plot')._hoverdata")
+        held = page.evaluate(f"document.querySelector('{plot} .js-plotly-plot')._hoverdata[0].pointNumbers?.length ?? -1")
+        bar.click(force=True)
+        page.wait_for_selector("#heatmap .li-marked")
+        assert page.locator("#heatmap .li-marked").count() == (held if expected is None else expected)
+
+
 def test_history_names_shows_and_removes(page):
     inspect(page, "First text.")
     inspect(page, "Second text.")
@@ -261,7 +318,7 @@ def test_an_error_goes_when_the_form_is_mended(page):
     page.wait_for_selector("#status [role=alert]:has-text('top_p')")
     assert page.get_by_text("top_p must be in").count() == 2  # at the fields and beside the results, and nowhere else
     page.click("#reset")
-    page.wait_for_selector("#status [role=alert]", state="detached")
+    page.wait_for_selector("#status [role=alert]", state="hidden")
     inspect(page)
     assert "Done" in page.inner_text("#status")
 
