@@ -11,6 +11,8 @@ from inspector.page.cards import figure
 from inspector.report import Report
 from inspector.tokens import visible
 
+SAME = 5e-5  # what four digits do not show: rounding, which depends on what was cached
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -50,7 +52,7 @@ def comparison_html(this: Report, other: Report, result: Comparison, names: tupl
     largest = int(np.nanargmax(np.abs(result.difference)))
     token = this.tokens.iloc[largest]
     place = f"at <code class='li-code'>{escape(visible(token['token']))}</code> ({token['position']})"
-    if not known.any():
+    if np.abs(known).max() < SAME:
         place = "every score is the same in this mode"
     mode, other_mode = (report.mode.value.replace("_", " ") for report in (this, other))
     what = "other − this" if mode == other_mode else f"{other_mode} − {mode}"
