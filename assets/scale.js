@@ -86,7 +86,7 @@ function readings(data, mode = data.mode) {
     const size = (x) => String(Number(x.toPrecision(2)));
     all.other = {
       name: "Difference of two results", title: data.other.mode === data.mode ? `other − this, ${single(data.mode)}` : `${single(data.other.mode)} − ${single(data.mode)}`,
-      kind: "two-sided", cutMatters: data.mode.startsWith("processed"), unknown: "no counterpart, or cut or not scored there", at: (i) => (data.difference[i] === null ? null : clamp(0.5 + data.difference[i] / reach / 2)),
+      kind: "two-sided", cutMatters: data.mode.startsWith("processed"), unknown: "no counterpart, cut there, or not scored", at: (i) => (data.difference[i] === null ? null : clamp(0.5 + data.difference[i] / reach / 2)),
       ticks: ["≤ −" + size(reach), "−" + size(reach / 2), "0", "+" + size(reach / 2), "≥ +" + size(reach)],
     };
   }

@@ -30,7 +30,7 @@ def history_region() -> HistoryRegion:
         shown = gr.Dropdown([], label="Result", elem_id="history", filterable=False, scale=5, min_width=200)
         other = gr.Dropdown([("—", 0)], value=0, label="Compare with", elem_id="compare-with", filterable=False, scale=5, min_width=200)
         other_mode = gr.Dropdown(
-            [("the same mode", ""), *((name, mode.value) for mode, name in MODE_NAMES.items())], value="", label="read in", visible=False,
+            [("same mode", ""), *((name, mode.value) for mode, name in MODE_NAMES.items())], value="", label="Read in", visible=False,
             elem_id="other-mode", filterable=False, scale=3, min_width=150,
         )  # fmt: skip
         name = gr.Textbox("", label="Name", max_lines=1, elem_id="result-name", scale=3, min_width=140, placeholder="press Enter to rename")

@@ -103,7 +103,7 @@ def test_no_difference_known_is_not_a_difference_of_zero(page):
     page.select_option(COLOUR, "other")
     states = dict(page.locator("#heatmap [data-pane='0'] [data-i]").evaluate_all("e => e.map(x => [x.innerText, x.dataset.state])"))
     assert (states[" capital"], states[" Spain"], states[" Madrid"]) == ("two-sided", "unscored", "unscored")
-    assert "no counterpart, or cut or not scored there" in page.inner_text("#heatmap .li-legend-place")
+    assert "no counterpart, cut there, or not scored" in page.inner_text("#heatmap .li-legend-place")
 
 
 def test_a_file_is_of_the_result_that_is_shown(page, tmp_path):
