@@ -66,18 +66,18 @@
       place.append(save);
     }
   }, 400);
-  // What a press makes is at the top of the results, which a narrow window has far below the form.
   // An error is about the form as it was: it is hidden once that changes, until something is said again.
   const status = document.getElementById("status");
   const mended = (event) => {
     if (event.target.closest?.(event.type === "click" ? ".li-controls .li-examples button" : ".li-controls")) status.dataset.stale = "";
   };
   ["input", "change", "click"].forEach((type) => document.addEventListener(type, mended, true));
-  // and what is said of an example until its text is changed
+  new MutationObserver(() => delete status.dataset.stale).observe(status, { childList: true, subtree: true, characterData: true });
+  // What is said of an example holds until its text is changed.
   const about = document.getElementById("about-example");
   document.addEventListener("input", (event) => { if (event.target.closest?.("#prompt, #completion, #ids, #chat")) about.dataset.stale = ""; }, true);
   document.addEventListener("click", (event) => { if (event.target.closest?.(".li-example")) delete about.dataset.stale; }, true);
-  new MutationObserver(() => delete status.dataset.stale).observe(status, { childList: true, subtree: true, characterData: true });
+  // What a press makes is at the top of the results, which a narrow window has far below the form.
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#inspect, #branch");
     if (!button || button.disabled) return;
