@@ -67,12 +67,17 @@
     }
   }, 400);
   // An error is about the form as it was: it is hidden once that changes, until something is said again.
+  // Gradio may write a status twice, so it is known by its words.
   const status = document.getElementById("status");
+  let stale = null;
+  const mark = () => status.toggleAttribute("data-stale", status.textContent === stale);
   const mended = (event) => {
-    if (event.target.closest?.(event.type === "click" ? ".li-controls .li-examples button" : ".li-controls")) status.dataset.stale = "";
+    if (!event.target.closest?.(event.type === "click" ? ".li-controls .li-examples button" : ".li-controls")) return;
+    stale = status.textContent;
+    mark();
   };
   ["input", "change", "click"].forEach((type) => document.addEventListener(type, mended, true));
-  new MutationObserver(() => delete status.dataset.stale).observe(status, { childList: true, subtree: true, characterData: true });
+  new MutationObserver(mark).observe(status, { childList: true, subtree: true, characterData: true });
   // What is said of an example holds until its text is changed.
   const about = document.getElementById("about-example");
   document.addEventListener("input", (event) => { if (event.target.closest?.("#prompt, #completion, #ids, #chat")) about.dataset.stale = ""; }, true);
@@ -81,6 +86,8 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#inspect, #branch");
     if (!button || button.disabled) return;
+    stale = null;
+    mark();
     const isStacked = matchMedia("(max-width: 760px)").matches;
     document.querySelector(isStacked ? ".li-results" : "#mode")?.scrollIntoView({ block: isStacked ? "start" : "nearest" });
   }, true);
