@@ -2,9 +2,10 @@
 () => {
   // a frame inside another page may be refused a storage; then the choice lasts as long as the page
   const storage = (() => { try { return window.localStorage; } catch { return {}; } })();
-  if (storage.theme) document.body.classList.toggle("dark", storage.theme === "dark");
+  const LOOK = "logit-inspector-look";
+  if (storage[LOOK]) document.body.classList.toggle("dark", storage[LOOK] === "dark");
   document.getElementById("theme").addEventListener("click", () => {
-    storage.theme = document.body.classList.toggle("dark") ? "dark" : "light";
+    storage[LOOK] = document.body.classList.toggle("dark") ? "dark" : "light";
   });
   const SLIDERS = {
     temperature: [0, 2, 0.05], top_p: [0.01, 1, 0.01], min_p: [0, 1, 0.01], top_k: [0, 200, 1], repetition_penalty: [0.5, 2, 0.05],

@@ -97,16 +97,20 @@ def sample(
 
 
 def _draw(logits: Tensor, live: Sequence[_Draft], is_greedy: bool) -> Tensor:
-    """logits: [rows, V] -> one id a row, by Gumbel-max in float64; greedy takes the best, ties by lower id.
+    """logits: [rows, V] -> one id a row, by Gumbel-max in float64 (16 rows · V bytes); greedy takes the best, ties by lower id.
 
-    Every id has noise of its own, so that the last bits of the logits, which depend on what was cached, all but never change
-    what a seed draws. Masses summed over the vocabulary would let them.
+    −log of a standard exponential is Gumbel noise, and argmax(logits + noise) is a draw from their softmax (Maddison et al.,
+    2014). Every id has noise of its own, so that the last bits of the logits, which depend on what was cached, all but never
+    change what a seed draws. Masses summed over the vocabulary would let them.
     """
     if is_greedy:
         best = logits == logits.amax(dim=1, keepdim=True)
         return best.long().cumsum(dim=1).eq(0).sum(dim=1)
-    exponential = [torch.empty(logits.shape[1], dtype=torch.float64).exponential_(generator=draft.generator) for draft in live]
-    return (logits.double() - torch.stack(exponential).log_().to(logits.device)).argmax(dim=1)
+    noise = torch.empty(logits.shape, dtype=torch.float64)
+    for row, draft in zip(noise, live):
+        row.exponential_(generator=draft.generator)
+    noise.clamp_min_(torch.finfo(torch.float64).tiny).log_()  # log 0 would make a cut token's −inf a NaN
+    return (logits.double() - noise.to(logits.device)).argmax(dim=1)
 
 
 def _extend(draft: _Draft, token_id: int, row: ScoredRows, loaded: LoadedModel, resolved: ResolvedParams) -> None:

@@ -62,3 +62,5 @@ def test_the_oldest_results_go(held, tiny_llama):
     for _ in range(MOST):
         held.add(report)
     assert [r.number for r in held.results] == list(range(2, MOST + 2))
+    held.vary(2, report)  # of the oldest: it stays, and the next goes
+    assert [r.number for r in held.results] == [2, *range(4, MOST + 3)]

@@ -226,6 +226,11 @@ def test_a_cut_token_is_never_drawn(tiny_llama):
     assert (rows["cut_by"] == "").all() and rows["processed_rank"].max() <= 3
 
 
+def test_a_bad_word_of_spaces_is_named(tiny_llama):
+    with pytest.raises(InputError, match="bad_words: '   ' is only spaces"):
+        tiny_llama.inspect(PROMPT, params=SamplingParams(bad_words=("   ",)))
+
+
 def test_a_bad_word_of_two_tokens_is_not_completed(tiny_llama):
     tokenizer = tiny_llama.loaded.vocabulary.tokenizer
     q, z = tokenizer.encode("Q")[0], tokenizer.encode("Z")[0]

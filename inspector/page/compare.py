@@ -56,10 +56,11 @@ def comparison_html(this: Report, other: Report, result: Comparison, names: tupl
         place = "every score is the same in this mode"
     mode, other_mode = (report.mode.value.replace("_", " ") for report in (this, other))
     what = "other − this" if mode == other_mode else f"{other_mode} − {mode}"
+    unit = this.mode.unit if this.mode.unit == other.mode.unit else f"{other.mode.unit} against {this.mode.unit}"
     facts = (
         ("Tokens the same", f"{same:,} of {len(result.match):,}", "by place, characters and bytes"),
         ("Mean difference", _signed(known.mean()), f"{what}, over the {len(known):,} scored in both"),
-        ("Mean absolute difference", figure(np.abs(known).mean(), 4), f"{this.mode.unit} a token"),
+        ("Mean absolute difference", figure(np.abs(known).mean(), 4), f"{unit} a token" if unit == this.mode.unit else unit),
         ("Largest difference", _signed(result.difference[largest]), place),
         ("First choice changed", f"{result.changed_first:,} of {result.compared_first:,}", "places where rank 1 is another token"),
     )

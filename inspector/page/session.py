@@ -88,8 +88,12 @@ class Session:
         self._show(number, self.current)
 
     def _append(self, name: str, report: Report, parent: int, is_live: bool = False) -> None:
+        """The oldest goes where there are too many, but not the one that the new one came from."""
         self.made += 1
-        self.results = [*self.results, Result(self.made, name, report, parent, is_live)][-MOST:]
+        if len(self.results) >= MOST:
+            oldest = next(r for r in self.results if r.number != parent)
+            self.results = [r for r in self.results if r is not oldest]
+        self.results = [*self.results, Result(self.made, name, report, parent, is_live)]
 
     def _show(self, number: int, before: Result | None) -> None:
         """A pin stays where the result shown before has the same tokens (heatmap.js does the same)."""
