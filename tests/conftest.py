@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 
+import kernels
 from inspector import Inspector
 
 # one thread: two that wait for each other on a busy machine are many times slower than one
@@ -18,6 +19,12 @@ def skip_or_fail(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", params=[path for path in kernels.PATHS if path in ("torch", "numba")])
+def path(request: pytest.FixtureRequest) -> str:
+    """Each way to score rows that this machine has, but for the interpreter."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """What a user does with the page, in a word each."""
 
+PLAIN = "The capital of France is Paris. Its river is the Seine."
+
 
 def inspect(page, text: str | None = None) -> None:
     """Press Inspect, after typing `text` if given, and wait for the new result, which a live one may precede."""

@@ -1,4 +1,4 @@
-"""Share links without a browser: what they hold and what they refuse."""
+"""Share links: what they hold, what they refuse, and that the page reads them."""
 
 import random
 
@@ -31,3 +31,33 @@ def test_a_damaged_link_is_told(damage):
     code = encode(TextForm(prompt="x" * 50), SamplerForm(), "raw_logits", "embedded")
     with pytest.raises(InputError, match="damaged"):
         decode(code[: len(code) // 2] if damage == "cut" else damage)
+
+
+@pytest.mark.browser
+@pytest.mark.real
+def test_share_link_restores_the_form(page, chromium, watched):
+    page.fill("#prompt textarea", 'A "quoted" <text>\n🦉')
+    page.fill("#top_k input", "40")
+    page.fill("#seed textarea", "9007199254740993")
+    page.locator("#mode").get_by_label("processed logits").check(force=True)
+    page.click("#share button")
+    page.click("#share-button")
+    page.wait_for_function("document.querySelector('#share-link textarea, #share-link input').value.includes('#inspect=')")
+    link = page.locator("#share-link textarea, #share-link input").input_value()
+    other = chromium.new_context().new_page()
+    other.goto(link)
+    other.wait_for_function("document.querySelector('#prompt textarea')?.value")
+    assert other.input_value("#prompt textarea") == 'A "quoted" <text>\n🦉'
+    assert other.input_value("#top_k input[type=number]") == "40"
+    assert other.input_value("#seed textarea") == "9007199254740993"
+    assert other.locator("#mode").get_by_label("processed logits").is_checked()
+    other.context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.real
+def test_a_damaged_share_link_is_told(chromium, app_url):
+    other = chromium.new_context().new_page()
+    other.goto(app_url + "/#inspect=abcd")
+    other.get_by_text("this share link is damaged or cut short").first.wait_for()
+    other.context.close()
