@@ -68,13 +68,14 @@
     }
   }, 400);
   // An error is about the form as it was: it is hidden once that changes, until something is said again.
-  // Gradio may write a status twice, so it is known by its words.
+  // Gradio writes the same status again when another event begins or ends, so it is known by its own words.
   const status = document.getElementById("status");
+  const said = () => status.querySelector("[role=alert]")?.textContent ?? null;
   let stale = null;
-  const mark = () => status.toggleAttribute("data-stale", status.textContent === stale);
+  const mark = () => status.toggleAttribute("data-stale", stale !== null && said() === stale);
   const mended = (event) => {
     if (!event.target.closest?.(event.type === "click" ? ".li-controls .li-examples button" : ".li-controls")) return;
-    stale = status.textContent;
+    stale = said() ?? stale;
     mark();
   };
   ["input", "change", "click"].forEach((type) => document.addEventListener(type, mended, true));
