@@ -254,3 +254,17 @@ def test_nothing_is_wider_than_the_window(page, width):
         page.get_by_role("tab", name=tab).click()
         page.wait_for_timeout(300)
         assert overflow() <= 0, tab
+
+
+def test_copying_over_two_sections_takes_no_headings(page):
+    page.fill("#continuations input", "1")
+    page.fill("#max_new_tokens input", "4")
+    inspect(page, PLAIN)
+    copied = page.evaluate("""() => {
+        const [first, second] = document.querySelectorAll('#heatmap .li-text');
+        getSelection().setBaseAndExtent(first, 0, second, second.childNodes.length);
+        const data = new DataTransfer();
+        second.dispatchEvent(new ClipboardEvent('copy', {clipboardData: data, bubbles: true, cancelable: true}));
+        return data.getData('text/plain');
+    }""")
+    assert copied == heatmap_text(page, 0) + heatmap_text(page, 1)

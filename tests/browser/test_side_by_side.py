@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import tiny
 from driving import PLAIN, choose, heatmap_text, hover, inspect
+from served import served_app
 
 from inspector import SamplingParams
 
@@ -97,3 +99,42 @@ def test_no_difference_known_is_not_a_difference_of_zero(page):
     states = dict(page.locator("#heatmap [data-pane='0'] [data-i]").evaluate_all("e => e.map(x => [x.innerText, x.dataset.state])"))
     assert (states[" capital"], states[" Spain"], states[" Madrid"]) == ("two-sided", "unscored", "unscored")
     assert "no counterpart, cut there, or not scored" in page.inner_text("#heatmap .li-legend-place")
+
+
+def test_a_token_of_the_other_result_pins_its_twin(page):
+    inspect(page, PLAIN)
+    inspect(page, "The capital of France is Lyon.")
+    choose(page, "#compare-with", "1. ")
+    page.wait_for_selector("#comparison h3")
+    page.click("#heatmap [data-pane='1'] [data-i='3']")
+    page.wait_for_selector("#pinned h3:has-text('Prompt, position 3: ·France')")
+    assert page.locator("#heatmap .li-pinned").get_attribute("id") == "li-t3"
+    page.click("#heatmap [data-pane='1'] [data-i='5']")  # Paris, which this result does not have
+    page.wait_for_timeout(500)
+    assert page.locator("#heatmap .li-pinned").get_attribute("id") == "li-t3"
+
+
+def test_results_of_two_models(chromium, tmp_path):
+    tiny.llama().save_pretrained(tmp_path / "tiny")
+    tiny.byte_level_tokenizer().save_pretrained(tmp_path / "tiny")
+    with served_app(tmp_path) as url:
+        page = chromium.new_context().new_page()
+        page.goto(url)
+        page.wait_for_selector("#model-chip .li-chip:not(.li-wait)", timeout=60_000)
+        page.wait_for_timeout(500)
+        inspect(page, PLAIN)
+        page.click("#model button >> nth=0")
+        page.fill("#model-name input, #model-name textarea", str(tmp_path / "tiny"))
+        page.click("#model-load")
+        page.wait_for_selector("#model-status:has-text('Loaded')", timeout=60_000)
+        page.fill("#top_k input[type=number]", "3")  # moved live: the result is the other model's
+        page.wait_for_selector("#status [role=alert]:has-text('which is not the loaded model')")
+        assert page.get_by_text("which is not the loaded model").count() == 1
+        page.click("#reset")
+        inspect(page)
+        choose(page, "#compare-with", "1. ")
+        page.wait_for_selector("#comparison h3:has-text('SmolLM2'):has-text('tiny')")
+        page.select_option(COLOUR, "other")
+        states = set(page.locator("#heatmap [data-pane='0'] [data-i]").evaluate_all("e => e.map(x => x.dataset.state)"))
+        assert "unscored" in states  # bytes of the one have no counterpart among the words of the other
+        page.context.close()
