@@ -22,8 +22,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from kernels import triton_filters, triton_fused_head, triton_row_statistics
+import inspector  # noqa: F401 - makes logit_kernels importable
+from logit_kernels import triton_filters, triton_fused_head, triton_row_statistics
 
 ARCHITECTURES = (80, 90, 100)
 NVIDIA_TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -128,7 +128,7 @@ def fused_head_builds(dtype: str) -> Iterator[Build]:
 
 
 def compiled(build: Build, architecture: int) -> Resources:
-    module = sys.modules.get(f"kernels.{build.module}") or __import__(f"kernels.{build.module}", fromlist=["_"])
+    module = sys.modules.get(f"logit_kernels.{build.module}") or __import__(f"logit_kernels.{build.module}", fromlist=["_"])
     kernel = getattr(module, build.kernel)
     constants = dict(build.constants)
     names = kernel.arg_names

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from kernels import reference
+import inspector  # noqa: F401 - makes logit_kernels importable
+from logit_kernels import reference
 
 VOCABULARY, HIDDEN, TOP_N = 151936, 4096, 10
 ROWS = (1024, 8)
@@ -78,9 +78,9 @@ def differences(name: str, got: object, expected: object) -> list[str]:
 
 
 def check_correctness() -> list[str]:
-    from kernels.triton_filters import filter_thresholds
-    from kernels.triton_fused_head import fused_head
-    from kernels.triton_row_statistics import row_statistics
+    from logit_kernels.triton_filters import filter_thresholds
+    from logit_kernels.triton_fused_head import fused_head
+    from logit_kernels.triton_row_statistics import row_statistics
 
     wrong: list[str] = []
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -146,8 +146,8 @@ def torch_sequence(logits: torch.Tensor, own: torch.Tensor) -> tuple[torch.Tenso
 
 
 def time_rows(rows: int, dtype: torch.dtype, bandwidth: float) -> list[Timing]:
-    from kernels.triton_filters import filter_thresholds
-    from kernels.triton_row_statistics import row_statistics
+    from logit_kernels.triton_filters import filter_thresholds
+    from logit_kernels.triton_row_statistics import row_statistics
 
     logits, own = inputs(rows, dtype)
     ids, values = edits(rows)
@@ -170,8 +170,8 @@ def time_rows(rows: int, dtype: torch.dtype, bandwidth: float) -> list[Timing]:
 
 
 def time_head(rows: int, dtype: torch.dtype) -> list[Timing]:
-    from kernels.triton_fused_head import fused_head
-    from kernels.triton_row_statistics import row_statistics
+    from logit_kernels.triton_fused_head import fused_head
+    from logit_kernels.triton_row_statistics import row_statistics
 
     hidden, weight, own = head_inputs(rows, dtype)
     none = torch.empty(0, dtype=torch.long, device="cuda")

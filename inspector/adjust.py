@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from inspector.processors import VLLM_PIPELINE, RowContext
-from kernels import Adjustment, FilterCodes
+from logit_kernels import Adjustment, FilterCodes
 
 CODE_OF = {step.name: index + 1 for index, step in enumerate(VLLM_PIPELINE)}
 FILTER_CODES = FilterCodes(CODE_OF["min_p"], CODE_OF["top_k"], CODE_OF["top_p"])

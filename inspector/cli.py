@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--model", default="embedded", help="embedded, a Hub id (owner/name[@revision]), a folder or a .gguf file")
     score.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     score.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps")
-    score.add_argument("--kernels", default="auto", help="path of the kernels: auto or one of those that kernels.PATHS lists")
+    score.add_argument("--kernels", default="auto", help="path of the kernels: auto or one of those that logit_kernels.PATHS lists")
     score.add_argument("--top-n", default="10", metavar="N", help="alternatives a token, 0 to 100")
     score.add_argument("--token-ids", default="", metavar="1,2,3", help="ids whose values are listed at every token")
     score.add_argument("--continuations", default="0", metavar="N", help="how many to sample after the prompt")

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from inspector.errors import InputError, ModelError
 from inspector.events import Progress, Running
-from kernels import LinearHead
+from logit_kernels import LinearHead
 
 BLOCK_TOKENS = 2048  # tokens a forward call: the step of progress and of cancelling
 CHUNK_BYTES = 64 << 20  # float32 logits held at a time: larger is a little faster, since matmul and statistics take turns less often

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 import transformers
 
-import kernels
+import logit_kernels
 from inspector.errors import Cancelled, InputError
 from inspector.events import Running, T, finish
 from inspector.forward import Prefill, check_context, prefill
@@ -25,8 +25,8 @@ from inspector.report import Report, ScoredSequence, build_report
 from inspector.sampling import Continuation, sample
 from inspector.scoring import ScoredRows, Wanted, score_text, steps_table
 from inspector.tokens import TokenizedText, check_ids, pieces_text, tokenize, tokenize_chat
+from inspector.version import VERSION
 
-VERSION = "0.1.0"
 PROMPT_PROCESSING = ("as_sampled", "off")
 MAX_TOP_N = 100
 CACHE_BYTES = 1 << 30
@@ -51,7 +51,7 @@ class Request:
 class Inspector:
     """A loaded model that can be asked about texts.
 
-    kernel_path: auto, or one of kernels.PATHS. cache_bytes: bound on what is kept of earlier prompts (hidden states, keys
+    kernel_path: auto, or one of logit_kernels.PATHS. cache_bytes: bound on what is kept of earlier prompts (hidden states, keys
     and values, scored rows), so that changing a parameter or the end of a prompt runs only what changed; 0 keeps nothing.
     """
 
@@ -73,8 +73,8 @@ class Inspector:
         on_progress: OnProgress | None = None,
     ) -> "Inspector":
         """Load `embedded`, a Hub id, a folder or a GGUF file; see `models.load_model`. Raises ModelError."""
-        if kernel_path not in kernels.PATHS:  # told before the model is read
-            raise InputError(f"kernels must be one of {', '.join(kernels.PATHS)}, got {kernel_path!r}")
+        if kernel_path not in logit_kernels.PATHS:  # told before the model is read
+            raise InputError(f"kernels must be one of {', '.join(logit_kernels.PATHS)}, got {kernel_path!r}")
         return cls(load_model(model, dtype=dtype, device=device, on_progress=on_progress), kernel_path, cache_bytes)
 
     def inspect(self, prompt: Text | None = None, **options: Any) -> Report:
@@ -328,9 +328,9 @@ def _seeds(seed: int | str | None, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def _kernel_path(path: str, device: torch.device) -> kernels.KernelPath:
+def _kernel_path(path: str, device: torch.device) -> logit_kernels.KernelPath:
     try:
-        return kernels.choose_path(path, device)
+        return logit_kernels.choose_path(path, device)
     except ValueError as error:
         raise InputError(str(error)) from None
 

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-import kernels
+import logit_kernels
 from inspector.adjust import adjustment_of
 from inspector.errors import EmptyRowError
 from inspector.events import Progress, Running
@@ -102,9 +102,9 @@ def score_rows(raw: Tensor, processed: Processed, own_ids: Tensor, wanted: Wante
 
     row_names: what an error calls each row. Raises EmptyRowError for a row with a NaN, +inf or no finite logit.
     """
-    before = kernels.row_statistics(raw, own_ids, wanted.top_n)
+    before = logit_kernels.row_statistics(raw, own_ids, wanted.top_n)
     _check_rows(before, row_names)
-    after = before if processed.logits is raw else kernels.row_statistics(processed.logits, own_ids, wanted.top_n)
+    after = before if processed.logits is raw else logit_kernels.row_statistics(processed.logits, own_ids, wanted.top_n)
     if after is not before:
         _check_rows(after, row_names, BEYOND_FLOAT32)
     ids = _candidates(before.top_ids, after.top_ids, own_ids, wanted)
@@ -191,13 +191,13 @@ def _needs_no_logits(head: Head, params: SamplingParams, wanted: Wanted) -> bool
 
 
 def score_rows_headless(
-    head: kernels.LinearHead, hidden: Tensor, params: SamplingParams, own_ids: Tensor, wanted: Wanted
+    head: logit_kernels.LinearHead, hidden: Tensor, params: SamplingParams, own_ids: Tensor, wanted: Wanted
 ) -> ScoredRows | None:
     """Rows of hidden states [rows, H] whose logits are never stored; None where a row cannot be scored."""
     bias_ids = torch.tensor(sorted(params.logit_bias), dtype=torch.long, device=hidden.device)
     bias = torch.tensor([params.logit_bias[i] for i in sorted(params.logit_bias)], dtype=torch.float32, device=hidden.device)
     temperature = 1.0 if params.is_greedy else params.temperature
-    return _scored(kernels.score_hidden(hidden, head, own_ids, wanted.top_n, temperature, bias_ids, bias), own_ids)
+    return _scored(logit_kernels.score_hidden(hidden, head, own_ids, wanted.top_n, temperature, bias_ids, bias), own_ids)
 
 
 def score_rows_plain(raw: Tensor, context: RowContext | None, own_ids: Tensor, wanted: Wanted, row_names: Sequence[str]) -> ScoredRows:
@@ -209,17 +209,17 @@ def score_rows_plain(raw: Tensor, context: RowContext | None, own_ids: Tensor, w
 
 def score_rows_fused(raw: Tensor, context: RowContext | None, own_ids: Tensor, wanted: Wanted, row_names: Sequence[str]) -> ScoredRows:
     """The same in one visit to each row; raw: any float dtype."""
-    adjustment = kernels.Adjustment.neutral(raw.shape[0]) if context is None else adjustment_of(raw, context)
+    adjustment = logit_kernels.Adjustment.neutral(raw.shape[0]) if context is None else adjustment_of(raw, context)
     if not bool((adjustment.edit_values < torch.inf).all()):  # NaN, too; the plain way says in which row
         return score_rows_plain(raw, context, own_ids, wanted, row_names)
     requested = torch.tensor(wanted.token_ids, dtype=torch.long, device=raw.device)
-    scores = kernels.score_rows(raw, own_ids, requested, wanted.top_n, adjustment, wanted.path)
+    scores = logit_kernels.score_rows(raw, own_ids, requested, wanted.top_n, adjustment, wanted.path)
     scored = _scored(scores, own_ids)
     # the plain way says what is wrong with which row
     return score_rows_plain(raw, context, own_ids, wanted, row_names) if scored is None else scored
 
 
-def _scored(scores: kernels.RowScores, own_ids: Tensor) -> ScoredRows | None:
+def _scored(scores: logit_kernels.RowScores, own_ids: Tensor) -> ScoredRows | None:
     """What the kernels found, on the CPU; None where a row has nothing that can be scored."""
     if bool((scores.bad != 0).any()) or bool((scores.kept_tokens == 0).any()):
         return None
@@ -244,7 +244,7 @@ def unprocessed(raw: Tensor) -> Processed:
     return Processed(raw, torch.zeros(raw.shape, dtype=torch.int8, device=raw.device), ())
 
 
-def _check_rows(statistics: kernels.RowStatistics, row_names: Sequence[str], why: str = NOT_NUMBERS) -> None:
+def _check_rows(statistics: logit_kernels.RowStatistics, row_names: Sequence[str], why: str = NOT_NUMBERS) -> None:
     if statistics.has_nan.any():
         row = int(statistics.has_nan.nonzero()[0])
         raise EmptyRowError(f"{row_names[row]}: {why}")
@@ -253,7 +253,7 @@ def _check_rows(statistics: kernels.RowStatistics, row_names: Sequence[str], why
         raise EmptyRowError(f"{row_names[row]}: no valid token, every logit is -inf")
 
 
-def _logprobs(values: Tensor, statistics: kernels.RowStatistics) -> Tensor:
+def _logprobs(values: Tensor, statistics: logit_kernels.RowStatistics) -> Tensor:
     """values: [rows, K]. The order of the subtractions keeps digits; rounding may leave +1e-8, which is probability 1."""
     return ((values - statistics.maximum[:, None]) - statistics.log_sum[:, None]).clamp_max(0.0)
 
@@ -267,11 +267,11 @@ def _candidates(raw_top: Tensor, processed_top: Tensor, own_ids: Tensor, wanted:
     return ids.masked_fill(repeated, -1)
 
 
-def _ranks(logits: Tensor, values: Tensor, ids: Tensor, statistics: kernels.RowStatistics) -> Tensor:
+def _ranks(logits: Tensor, values: Tensor, ids: Tensor, statistics: logit_kernels.RowStatistics) -> Tensor:
     """Rank of each candidate. Values at or above the n-th best are counted within the top n, the others in the row."""
     top = statistics.top_values
     ranks = 1 + (top[:, None, :] > values[:, :, None]).sum(dim=2)
     outside = values < top[:, -1:] if top.shape[1] else torch.ones_like(ids, dtype=torch.bool)
     rows, places = (outside & (ids >= 0) & ~values.isneginf()).nonzero(as_tuple=True)
-    ranks[rows, places] = 1 + kernels.count_greater(logits, rows, values[rows, places])
+    ranks[rows, places] = 1 + logit_kernels.count_greater(logits, rows, values[rows, places])
     return ranks

@@ -4,10 +4,10 @@ import importlib.util
 import os
 
 import pytest
-import tiny
+import tiny_models
 import torch
 
-import kernels
+import logit_kernels
 from inspector import Inspector
 
 # one thread: two that wait for each other on a busy machine are many times slower than one
@@ -21,7 +21,7 @@ def skip_or_fail(reason: str) -> None:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session", params=[path for path in kernels.PATHS if path in ("torch", "numba")])
+@pytest.fixture(scope="session", params=[path for path in logit_kernels.PATHS if path in ("torch", "numba")])
 def path(request: pytest.FixtureRequest) -> str:
     """Each way to score rows that this machine has, but for the interpreter."""
     return request.param
@@ -38,4 +38,4 @@ def embedded() -> Inspector:
 @pytest.fixture(scope="session")
 def tiny_llama() -> Inspector:
     """A two-layer Llama with random weights and a byte-level BPE tokenizer without BOS."""
-    return tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+    return tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer())

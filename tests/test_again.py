@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
+import tiny_models
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
@@ -99,7 +99,7 @@ def test_places_without_a_prediction_are_refused(tiny_llama, report, sequence, p
 
 
 def test_a_report_of_another_model_or_from_files_is_refused(tiny_llama, report, tmp_path):
-    other = tiny.inspector(tiny.llama().double(), tiny.byte_level_tokenizer())
+    other = tiny_models.inspector(tiny_models.llama().double(), tiny_models.byte_level_tokenizer())
     with pytest.raises(InputError, match="not the loaded model"):
         other.pipeline_steps(report, 0, 1)
     with pytest.raises(InputError, match="no model behind it"):

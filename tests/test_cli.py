@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import tiny
+import tiny_models
 
 from inspector import Inspector, Report, SamplingParams
 from inspector.cli import main
@@ -25,8 +25,8 @@ def process(*arguments: str, stdin: bytes | None = None) -> subprocess.Completed
 def folder(tmp_path_factory):
     """A model that loads in no time, for everything but the numbers."""
     place = tmp_path_factory.mktemp("tiny")
-    tiny.llama().save_pretrained(place)
-    tiny.byte_level_tokenizer().save_pretrained(place)
+    tiny_models.llama().save_pretrained(place)
+    tiny_models.byte_level_tokenizer().save_pretrained(place)
     return str(place)
 
 
@@ -72,10 +72,10 @@ def test_text_file_and_standard_input_are_taken_byte_for_byte(folder, tmp_path, 
 
 def test_chat_file(tmp_path):
     place = tmp_path / "model"
-    tiny.llama().save_pretrained(place)
-    tiny.byte_level_tokenizer(chat_template="{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}").save_pretrained(
-        place
-    )
+    tiny_models.llama().save_pretrained(place)
+    tiny_models.byte_level_tokenizer(
+        chat_template="{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
+    ).save_pretrained(place)
     (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "Good morning"}]))
     assert main(["score", "--chat", str(tmp_path / "chat.json"), "--model", str(place), "--out", str(tmp_path / "out")]) == 0
     assert Report.load(tmp_path / "out").text == "<|user|>Good morning"

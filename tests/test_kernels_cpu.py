@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import Adjustment, FilterCodes, score_rows
+from logit_kernels import Adjustment, FilterCodes, score_rows
 
 CODES = FilterCodes(min_p=9, top_k=10, top_p=11)
 NONE = torch.empty(0, dtype=torch.long)

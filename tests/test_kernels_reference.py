@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import reference
+from logit_kernels import reference
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 

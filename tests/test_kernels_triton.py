@@ -11,23 +11,23 @@ from dataclasses import fields
 
 import pandas as pd
 import pytest
-import tiny
+import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels_cpu import FILTERS, adjustment, check
 
-import kernels
+import logit_kernels
 from inspector import Inspector, SamplingParams
 from inspector.forward import Head
-from kernels import Adjustment, LinearHead, reference
+from logit_kernels import Adjustment, LinearHead, reference
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if INTERPRETED:
-    from kernels.triton_filters import filter_thresholds
-    from kernels.triton_fused_head import fused_head
-    from kernels.triton_row_statistics import row_statistics
+    from logit_kernels.triton_filters import filter_thresholds
+    from logit_kernels.triton_fused_head import fused_head
+    from logit_kernels.triton_row_statistics import row_statistics
 
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs under the interpreter")
 
@@ -295,7 +295,7 @@ def test_hidden_states_are_scored_as_their_logits(dtype, temperature, bias):
     own[0] = 299
     ids, values = torch.tensor(sorted(bias), dtype=torch.long), torch.tensor([bias[i] for i in sorted(bias)])
     logits = hidden @ weight.T
-    scores = kernels.score_hidden(hidden, LinearHead(weight), own, 5, temperature, ids, values)
+    scores = logit_kernels.score_hidden(hidden, LinearHead(weight), own, 5, temperature, ids, values)
     edited = logits[:, ids].float() + values
     same = Adjustment(ids, edited, torch.zeros(edited.shape, dtype=torch.int8), temperature=temperature)
     check(logits, own, same, scores=scores)
@@ -306,8 +306,8 @@ def test_hidden_states_are_scored_as_their_logits(dtype, temperature, bias):
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "logit_bias": {5: 3.0, 290: 8.0}}], ids=["raw", "adjusted"])
 def test_a_model_is_scored_without_its_logits(architecture, options, monkeypatch):
     """Soft-caps and scales of real architectures, against the path that stores every logit."""
-    tokenizer = tiny.sentencepiece_tokenizer() if architecture == "gemma2" else tiny.byte_level_tokenizer()
-    loaded = tiny.inspector(getattr(tiny, architecture)(), tokenizer).loaded
+    tokenizer = tiny_models.sentencepiece_tokenizer() if architecture == "gemma2" else tiny_models.byte_level_tokenizer()
+    loaded = tiny_models.inspector(getattr(tiny_models, architecture)(), tokenizer).loaded
     prompt, params = list(range(3, 12)), SamplingParams(**options)
     stored = Inspector(loaded, kernel_path="torch").inspect(prompt, params=params, top_n=4)
     inspector = Inspector(loaded, kernel_path="triton")
@@ -320,7 +320,7 @@ def test_a_model_is_scored_without_its_logits(architecture, options, monkeypatch
 @interpreted
 @pytest.mark.parametrize("options", [{"params": SamplingParams(top_k=5)}, {"token_ids": [7]}], ids=["filter", "requested"])
 def test_what_needs_the_logits_gets_them(options):
-    loaded = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer()).loaded
+    loaded = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer()).loaded
     stored = Inspector(loaded, kernel_path="torch").inspect(list(range(3, 20)), top_n=4, **options)
     scored = Inspector(loaded, kernel_path="triton").inspect(list(range(3, 20)), top_n=4, **options)
     pd.testing.assert_frame_equal(scored.tokens, stored.tokens, rtol=1e-4, atol=1e-4)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-import tiny
+import tiny_models
 import torch
 import transformers
 
@@ -12,14 +12,14 @@ from inspector.models import find_source
 
 TEXT = "the cat sat on the mat"
 MODELS = {
-    "llama": (tiny.llama, tiny.byte_level_tokenizer),
-    "llama_untied": (lambda: tiny.llama(tie_word_embeddings=False), tiny.byte_level_tokenizer),
-    "gpt2": (tiny.gpt2, tiny.byte_level_tokenizer),
-    "gemma2": (tiny.gemma2, tiny.sentencepiece_tokenizer),
-    "cohere": (tiny.cohere, tiny.byte_level_tokenizer),
-    "granite": (tiny.granite, tiny.byte_level_tokenizer),
-    "opt": (tiny.opt, tiny.byte_level_tokenizer),
-    "mixtral": (tiny.mixtral, tiny.byte_level_tokenizer),
+    "llama": (tiny_models.llama, tiny_models.byte_level_tokenizer),
+    "llama_untied": (lambda: tiny_models.llama(tie_word_embeddings=False), tiny_models.byte_level_tokenizer),
+    "gpt2": (tiny_models.gpt2, tiny_models.byte_level_tokenizer),
+    "gemma2": (tiny_models.gemma2, tiny_models.sentencepiece_tokenizer),
+    "cohere": (tiny_models.cohere, tiny_models.byte_level_tokenizer),
+    "granite": (tiny_models.granite, tiny_models.byte_level_tokenizer),
+    "opt": (tiny_models.opt, tiny_models.byte_level_tokenizer),
+    "mixtral": (tiny_models.mixtral, tiny_models.byte_level_tokenizer),
 }
 
 
@@ -54,7 +54,7 @@ def test_scores_of_a_saved_model_equal_a_plain_forward_pass(name, tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_continuations_equal_scoring_them_as_a_completion(name):
-    inspector = tiny.inspector(*(make() for make in MODELS[name]))
+    inspector = tiny_models.inspector(*(make() for make in MODELS[name]))
     report = inspector.inspect(TEXT, continuations=2, max_new_tokens=12, seed=3, params=SamplingParams(ignore_eos=True))
     for number in (1, 2):
         drawn = report.tokens[report.tokens["sequence"] == number]
@@ -67,8 +67,8 @@ def test_continuations_equal_scoring_them_as_a_completion(name):
 
 def test_soft_capped_logits_stay_inside_the_cap():
     """Raw logits are after the model's own soft-capping: cap · tanh(x / cap)."""
-    model = tiny.gemma2(final_logit_softcapping=3.0)
-    report = tiny.inspector(model, tiny.sentencepiece_tokenizer()).inspect(TEXT, top_n=3)
+    model = tiny_models.gemma2(final_logit_softcapping=3.0)
+    report = tiny_models.inspector(model, tiny_models.sentencepiece_tokenizer()).inspect(TEXT, top_n=3)
     assert report.alternatives["raw_logit"].abs().max() < 3.0
     model.config.final_logit_softcapping = None
     uncapped = plain_logits(model, report.run["prompt_ids"])
@@ -77,23 +77,23 @@ def test_soft_capped_logits_stay_inside_the_cap():
 
 
 def test_the_soft_cap_has_the_right_form():
-    inspector = tiny.inspector(tiny.gemma2(final_logit_softcapping=30.0), tiny.sentencepiece_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.gemma2(final_logit_softcapping=30.0), tiny_models.sentencepiece_tokenizer())
     model = inspector.loaded.model
     direction = model.lm_head.weight[7] / model.lm_head.weight[7].norm() ** 2
     assert float(inspector.loaded.head(124.0 * direction[None].detach())[0, 7]) == pytest.approx(29.98, abs=0.01)
 
 
 def test_logit_scale_is_part_of_the_model():
-    weights, scaled = tiny.cohere(logit_scale=1.0), tiny.cohere(logit_scale=0.25)
-    one = tiny.inspector(weights, tiny.byte_level_tokenizer()).inspect(TEXT).tokens["raw_logit"]
-    quarter = tiny.inspector(scaled, tiny.byte_level_tokenizer()).inspect(TEXT).tokens["raw_logit"]
+    weights, scaled = tiny_models.cohere(logit_scale=1.0), tiny_models.cohere(logit_scale=0.25)
+    one = tiny_models.inspector(weights, tiny_models.byte_level_tokenizer()).inspect(TEXT).tokens["raw_logit"]
+    quarter = tiny_models.inspector(scaled, tiny_models.byte_level_tokenizer()).inspect(TEXT).tokens["raw_logit"]
     assert (one[1:] / 4).tolist() == pytest.approx(quarter[1:].tolist(), abs=1e-5)
 
 
 def test_a_sliding_window_sees_full_attention_until_the_window_is_full():
     layers = dict.fromkeys(("sliding_window",), 4) | {"layer_types": ["sliding_attention"], "num_hidden_layers": 1}
-    narrow = tiny.inspector(tiny.gemma2(**layers), tiny.sentencepiece_tokenizer())
-    full = tiny.inspector(tiny.gemma2(**{**layers, "layer_types": ["full_attention"]}), tiny.sentencepiece_tokenizer())
+    narrow = tiny_models.inspector(tiny_models.gemma2(**layers), tiny_models.sentencepiece_tokenizer())
+    full = tiny_models.inspector(tiny_models.gemma2(**{**layers, "layer_types": ["full_attention"]}), tiny_models.sentencepiece_tokenizer())
     ids = [1, *range(300, 310)]
     a, b = (i.inspect(ids).tokens["raw_logit"] for i in (narrow, full))
     # hidden state t sees 4 positions, so row t + 1 differs first where t = 4
@@ -103,7 +103,7 @@ def test_a_sliding_window_sees_full_attention_until_the_window_is_full():
 
 @pytest.mark.parametrize("block", [1, 3, 5])
 def test_a_sliding_window_in_blocks_equals_one_pass(block, monkeypatch):
-    inspector = tiny.inspector(tiny.gemma2(), tiny.sentencepiece_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.gemma2(), tiny_models.sentencepiece_tokenizer())
     ids = [1, *(300 + i % 90 for i in range(30))]
     whole = inspector.inspect(ids).tokens["raw_logprob"]
     monkeypatch.setattr(forward, "BLOCK_TOKENS", block)
@@ -111,7 +111,7 @@ def test_a_sliding_window_in_blocks_equals_one_pass(block, monkeypatch):
 
 
 def test_a_sliding_window_after_a_cached_prompt_equals_one_pass():
-    inspector = tiny.inspector(tiny.gemma2(), tiny.sentencepiece_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.gemma2(), tiny_models.sentencepiece_tokenizer())
     ids = [1, *(300 + i % 90 for i in range(30))]
     whole = inspector.inspect(ids).tokens["raw_logprob"][1:].tolist()
     for boundary in (1, 3, 4, 17):
@@ -122,8 +122,8 @@ def test_a_sliding_window_after_a_cached_prompt_equals_one_pass():
 
 
 def test_several_end_ids_are_all_found(tmp_path):
-    model = tiny.llama(eos_token_id=[2, 11])
-    inspector = Inspector.load(save(model, tiny.byte_level_tokenizer(), tmp_path), device="cpu")
+    model = tiny_models.llama(eos_token_id=[2, 11])
+    inspector = Inspector.load(save(model, tiny_models.byte_level_tokenizer(), tmp_path), device="cpu")
     assert {2, 11} <= set(inspector.loaded.eos_ids)
     report = inspector.inspect(TEXT, params=SamplingParams(min_tokens=3), token_ids=[2, 11], top_n=0)
     listed = report.alternatives[report.alternatives["listed_as"] == "requested"]
@@ -132,13 +132,13 @@ def test_several_end_ids_are_all_found(tmp_path):
 
 
 def test_end_ids_that_only_the_generation_config_names(tmp_path):
-    model = tiny.llama()
+    model = tiny_models.llama()
     model.generation_config.eos_token_id = [0, 17]
-    assert Inspector.load(save(model, tiny.byte_level_tokenizer(), tmp_path), device="cpu").loaded.eos_ids == (0, 17)
+    assert Inspector.load(save(model, tiny_models.byte_level_tokenizer(), tmp_path), device="cpu").loaded.eos_ids == (0, 17)
 
 
 def test_a_head_wider_than_the_tokenizer():
-    inspector = tiny.inspector(tiny.llama(vocab_size=320), tiny.byte_level_tokenizer(300))
+    inspector = tiny_models.inspector(tiny_models.llama(vocab_size=320), tiny_models.byte_level_tokenizer(300))
     report = inspector.inspect([5, 310, 319], top_n=5, token_ids=[305])
     assert report.tokens["token"].tolist()[1:] == ["<id 310>", "<id 319>"]
     assert report.tokens["token_bytes"].tolist()[1:] == ["", ""]
@@ -150,18 +150,20 @@ def test_a_head_wider_than_the_tokenizer():
 
 
 def test_the_logprobs_of_the_whole_padded_vocabulary_sum_to_one():
-    report = tiny.inspector(tiny.llama(vocab_size=98), tiny.byte_level_tokenizer(300)).inspect([1, 2, 3], top_n=98)
+    report = tiny_models.inspector(tiny_models.llama(vocab_size=98), tiny_models.byte_level_tokenizer(300)).inspect([1, 2, 3], top_n=98)
     for _, row in report.alternatives.groupby("position"):
         assert len(row) == 98
         assert row["raw_logprob"].astype("float64").map(lambda x: 2.718281828459045**x).sum() == pytest.approx(1.0, abs=1e-4)
 
 
 def test_generation_config_defaults_never_leak(tmp_path):
-    model = tiny.llama()
+    model = tiny_models.llama()
     own = {"repetition_penalty": 1.5, "top_k": 5, "temperature": 0.3, "top_p": 0.5, "do_sample": True}
-    plain = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer()).inspect(TEXT, continuations=1, max_new_tokens=6, seed=1)
+    plain = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer()).inspect(
+        TEXT, continuations=1, max_new_tokens=6, seed=1
+    )
     model.generation_config = transformers.GenerationConfig(eos_token_id=0, **own)
-    report = Inspector.load(save(model, tiny.byte_level_tokenizer(), tmp_path), device="cpu").inspect(
+    report = Inspector.load(save(model, tiny_models.byte_level_tokenizer(), tmp_path), device="cpu").inspect(
         TEXT, continuations=1, max_new_tokens=6, seed=1
     )
     assert report.tokens["processed_logit"].tolist()[1:] == report.tokens["raw_logit"].tolist()[1:]
@@ -171,7 +173,7 @@ def test_generation_config_defaults_never_leak(tmp_path):
 
 
 def test_a_text_longer_than_the_context_is_refused_with_both_numbers():
-    inspector = tiny.inspector(tiny.llama(max_position_embeddings=16), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.llama(max_position_embeddings=16), tiny_models.byte_level_tokenizer())
     inspector.inspect(list(range(10, 26)))
     with pytest.raises(InputError, match=r"17 tokens.*holds 16"):
         inspector.inspect(list(range(10, 27)))
@@ -180,14 +182,14 @@ def test_a_text_longer_than_the_context_is_refused_with_both_numbers():
 
 
 def test_the_learned_positions_of_gpt2_are_a_context_too():
-    inspector = tiny.inspector(tiny.gpt2(n_positions=8), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.gpt2(n_positions=8), tiny_models.byte_level_tokenizer())
     with pytest.raises(InputError, match=r"9 tokens.*holds 8"):
         inspector.inspect(list(range(10, 19)))
 
 
 def test_bfloat16_reductions_are_float32():
-    model = tiny.llama().to(torch.bfloat16)
-    inspector = tiny.inspector(model, tiny.byte_level_tokenizer())
+    model = tiny_models.llama().to(torch.bfloat16)
+    inspector = tiny_models.inspector(model, tiny_models.byte_level_tokenizer())
     report = inspector.inspect(TEXT)
     ids = report.run["prompt_ids"]
     logits = plain_logits(model, ids).float()
@@ -200,9 +202,9 @@ def test_bfloat16_reductions_are_float32():
 
 
 def test_an_untied_head_without_weights_is_refused(tmp_path):
-    model = tiny.llama(tie_word_embeddings=False)
+    model = tiny_models.llama(tie_word_embeddings=False)
     folder = tmp_path / "model"
-    save(model, tiny.byte_level_tokenizer(), folder)
+    save(model, tiny_models.byte_level_tokenizer(), folder)
     from safetensors.torch import load_file, save_file
 
     weights = load_file(folder / "model.safetensors")
@@ -213,7 +215,7 @@ def test_an_untied_head_without_weights_is_refused(tmp_path):
 
 
 def test_weights_of_the_wrong_shape_are_refused(tmp_path):
-    folder = save(tiny.llama(), tiny.byte_level_tokenizer(), tmp_path / "model")
+    folder = save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "vocab_size": 310}))
     with pytest.raises(ModelError, match=r"lacks weights for model\.embed_tokens\.weight"):
@@ -222,8 +224,8 @@ def test_weights_of_the_wrong_shape_are_refused(tmp_path):
 
 def test_pickled_weights_are_refused(tmp_path):
     folder = tmp_path / "model"
-    model = tiny.llama()
-    save(model, tiny.byte_level_tokenizer(), folder)
+    model = tiny_models.llama()
+    save(model, tiny_models.byte_level_tokenizer(), folder)
     (folder / "model.safetensors").unlink()
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot load"):
@@ -232,7 +234,7 @@ def test_pickled_weights_are_refused(tmp_path):
 
 def test_a_models_own_code_is_never_run(tmp_path):
     folder = tmp_path / "model"
-    save(tiny.llama(), tiny.byte_level_tokenizer(), folder)
+    save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "homemade", "auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -243,7 +245,7 @@ def test_a_models_own_code_is_never_run(tmp_path):
 
 
 def test_truncated_weights_are_refused(tmp_path):
-    folder = save(tiny.llama(), tiny.byte_level_tokenizer(), tmp_path / "model")
+    folder = save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ModelError, match="cannot load"):
@@ -251,7 +253,7 @@ def test_truncated_weights_are_refused(tmp_path):
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
-    tiny.llama().save_pretrained(tmp_path)
+    tiny_models.llama().save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="cannot load"):
         Inspector.load(str(tmp_path), device="cpu")
 
@@ -259,7 +261,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
 def test_a_model_too_large_for_the_machine_is_refused_with_the_sizes(tmp_path, monkeypatch):
     import psutil
 
-    folder = save(tiny.llama(), tiny.byte_level_tokenizer(), tmp_path)
+    folder = save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), tmp_path)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1000})())
     with pytest.raises(ModelError, match=r"needs 0\.000\d+ GB as torch\.float32, but cpu has 1e-06 GB free"):
         Inspector.load(folder, device="cpu")
@@ -299,7 +301,7 @@ def test_without_its_package_the_embedded_model_comes_from_the_hub(monkeypatch):
     ("kernel_path", "fast", "kernels must be one of"),
 ])  # fmt: skip
 def test_a_wrong_word_for_an_option_lists_the_right_ones(option, word, message, tmp_path):
-    folder = save(tiny.llama(), tiny.byte_level_tokenizer(), tmp_path)
+    folder = save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), tmp_path)
     with pytest.raises((ModelError, InputError), match=message):
         Inspector.load(folder, **{"device": "cpu", option: word})
 
@@ -307,7 +309,7 @@ def test_a_wrong_word_for_an_option_lists_the_right_ones(option, word, message, 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_a_cuda_device_that_is_not_there(tmp_path):
     with pytest.raises(ModelError, match="0 CUDA devices"):
-        Inspector.load(save(tiny.llama(), tiny.byte_level_tokenizer(), tmp_path), device="cuda")
+        Inspector.load(save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), tmp_path), device="cuda")
 
 
 # ---- the Hub, from a local cache, offline
@@ -320,7 +322,7 @@ def hub(tmp_path, monkeypatch):
 
     commit = "0123456789abcdef0123456789abcdef01234567"
     repo = tmp_path / "hub" / "models--owner--tiny"
-    save(tiny.llama(), tiny.byte_level_tokenizer(), repo / "snapshots" / commit)
+    save(tiny_models.llama(), tiny_models.byte_level_tokenizer(), repo / "snapshots" / commit)
     (repo / "refs").mkdir()
     (repo / "refs" / "main").write_text(commit)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -332,7 +334,7 @@ def hub(tmp_path, monkeypatch):
 def test_a_hub_model_records_its_commit(hub):
     inspector = Inspector.load("owner/tiny", device="cpu")
     assert inspector.loaded.source.revision == hub
-    assert_scores_are(inspector.inspect(TEXT), tiny.llama())
+    assert_scores_are(inspector.inspect(TEXT), tiny_models.llama())
 
 
 def test_a_hub_model_that_is_not_there(hub):
@@ -345,7 +347,7 @@ def test_a_hub_model_that_is_not_there(hub):
 
 def test_models_hold_no_common_state(tiny_llama):
     before = tiny_llama.inspect(TEXT).tokens
-    other = tiny.inspector(tiny.gpt2(), tiny.byte_level_tokenizer())
+    other = tiny_models.inspector(tiny_models.gpt2(), tiny_models.byte_level_tokenizer())
     other.inspect(TEXT)
     assert tiny_llama.inspect(TEXT).tokens.equals(before)
 
@@ -354,7 +356,7 @@ def test_a_dropped_model_is_freed():
     import gc
     import weakref
 
-    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer())
     inspector.inspect(TEXT, continuations=1, max_new_tokens=2)
     ghost = weakref.ref(inspector.loaded.model)
     del inspector
@@ -363,13 +365,13 @@ def test_a_dropped_model_is_freed():
 
 
 def test_an_unsplittable_head_is_refused():
-    class Odd(type(tiny.llama())):
+    class Odd(type(tiny_models.llama())):
         def forward(self, input_ids=None, **kwargs):
             out = super().forward(input_ids=input_ids, **kwargs)
             out.logits = out.logits + (0 if input_ids is None else 1)
             return out
 
-    model = tiny.llama()
+    model = tiny_models.llama()
     model.__class__ = Odd
     with pytest.raises(ModelError, match="cannot be split"):
-        tiny.inspector(model, tiny.byte_level_tokenizer())
+        tiny_models.inspector(model, tiny_models.byte_level_tokenizer())

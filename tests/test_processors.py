@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-import tiny
+import tiny_models
 import torch
 import transformers
 from hypothesis import given, settings
@@ -260,7 +260,7 @@ def toy_words(words):
 
 @pytest.mark.parametrize("name", ["logit_bias", "allowed_token_ids", "stop_token_ids"])
 def test_ids_are_checked_against_the_width_of_the_head(name):
-    vocabulary = Vocabulary(tiny.byte_level_tokenizer(), head_width=320)
+    vocabulary = Vocabulary(tiny_models.byte_level_tokenizer(), head_width=320)
     wrap = (lambda i: {i: 1.0}) if name == "logit_bias" else (lambda i: (i,))
     resolve(SamplingParams(**{name: wrap(319)}), vocabulary, ())
     with pytest.raises(InputError, match=rf"{name}.*\[0, 319\], got 320"):
@@ -270,13 +270,13 @@ def test_ids_are_checked_against_the_width_of_the_head(name):
 
 
 def test_top_k_beyond_the_vocabulary_is_noted():
-    vocabulary = Vocabulary(tiny.byte_level_tokenizer(), head_width=320)
+    vocabulary = Vocabulary(tiny_models.byte_level_tokenizer(), head_width=320)
     assert "5000" in resolve(SamplingParams(top_k=5000), vocabulary, ()).notes[0]
     assert resolve(SamplingParams(top_k=319), vocabulary, ()).notes == ()
 
 
 def test_stop_ids_are_held_back_with_the_end_ids():
-    got = resolve(SamplingParams(stop_token_ids=(9,), ignore_eos=True), Vocabulary(tiny.byte_level_tokenizer(), 300), (2, 11))
+    got = resolve(SamplingParams(stop_token_ids=(9,), ignore_eos=True), Vocabulary(tiny_models.byte_level_tokenizer(), 300), (2, 11))
     assert (got.stop_ids, got.end_ids) == ((2, 9, 11), (9,))
 
 

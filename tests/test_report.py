@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
+import tiny_models
 import torch
 
 from inspector import InputError, LogprobsMode, Report, SamplingParams
@@ -254,7 +254,7 @@ def test_an_own_score_is_never_above_the_best(report):
 
 def made_up(rows, mode=Mode.RAW_LOGPROBS, boundary=None):
     ids = tuple(rows.token_id.tolist())
-    vocabulary = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer()).loaded.vocabulary
+    vocabulary = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer()).loaded.vocabulary
     pieces = tuple(vocabulary.bytes_of(i) for i in ids)
     text = TokenizedText("", ids, pieces, (0,) * len(ids), (0,) * len(ids), len(ids) if boundary is None else boundary)
     run = {"mode": mode.value, "top_n": 0, "token_ids": [], "notes": []}

@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pandas as pd
 import pytest
-import tiny
+import tiny_models
 import torch
 from transformers import DynamicCache
 
@@ -392,7 +392,7 @@ def test_cancelling_before_all_is_scored_raises(tiny_llama):
 
 def test_cancelling_gives_the_memory_back():
     """No keys and values of the cancelled text are left alive, in the cache of prompts or anywhere."""
-    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer())
 
     def alive() -> int:
         gc.collect()
@@ -427,7 +427,7 @@ def test_an_empty_prompt_cannot_be_continued(tiny_llama):
 
 
 def test_a_sentencepiece_model_continues_too():
-    inspector = tiny.inspector(tiny.gemma2(), tiny.sentencepiece_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.gemma2(), tiny_models.sentencepiece_tokenizer())
     report = inspector.inspect("the cat", continuations=2, max_new_tokens=40, seed=1, params=SamplingParams(ignore_eos=True, top_k=30))
     for number in (1, 2):
         again = inspector.inspect("the cat", completion=ids_of(report, number)).tokens.query("source == 'completion'")

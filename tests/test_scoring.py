@@ -6,7 +6,7 @@ import numpy as np
 import oracle
 import pandas as pd
 import pytest
-import tiny
+import tiny_models
 import torch
 
 from inspector import InputError, Inspector, LogprobsMode, SamplingParams, forward, prompt_cache
@@ -204,10 +204,12 @@ def test_the_order_of_requests_does_not_matter(name, request):
         pd.testing.assert_frame_equal(a, b, check_exact=True)
 
 
-@pytest.mark.parametrize("make", [tiny.llama, tiny.gpt2, lambda: tiny.gemma2(vocab_size=300)], ids=["llama", "gpt2", "sliding_window"])
+@pytest.mark.parametrize(
+    "make", [tiny_models.llama, tiny_models.gpt2, lambda: tiny_models.gemma2(vocab_size=300)], ids=["llama", "gpt2", "sliding_window"]
+)
 def test_what_is_kept_of_earlier_prompts_changes_no_score(make, path, monkeypatch):
     monkeypatch.setattr(prompt_cache, "SHORTEST_PREFIX", 1)
-    loaded = tiny.inspector(make(), tiny.byte_level_tokenizer()).loaded
+    loaded = tiny_models.inspector(make(), tiny_models.byte_level_tokenizer()).loaded
     keeps = Inspector(loaded, path)
     params = SamplingParams(top_k=20, repetition_penalty=1.3, presence_penalty=0.5, ignore_eos=True)
     reused = 0
@@ -345,7 +347,7 @@ def test_fewer_survivors_than_top_n_leaves_the_cut_ones_marked(inspector):
 
 
 def test_top_n_larger_than_the_vocabulary_lists_all(tiny_llama):
-    small = tiny.inspector(tiny.llama(vocab_size=20), tiny.byte_level_tokenizer())
+    small = tiny_models.inspector(tiny_models.llama(vocab_size=20), tiny_models.byte_level_tokenizer())
     table = small.inspect([1, 2], top_n=100).alternatives
     assert sorted(table["token_id"]) == list(range(20))
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-import tiny
+import tiny_models
 import torch
 
 from inspector import EmptyRowError, Inspector, SamplingParams
@@ -18,11 +18,11 @@ PROMPT, COMPLETION = [40, 41, 42, 41, 40, 77, 5], [41, 42, 41, 42, 99]
 @pytest.fixture(scope="module")
 def tied(path):
     """Every token has the same embedding up to a sign, so rows hold two values only."""
-    model = tiny.llama(vocab_size=40)
+    model = tiny_models.llama(vocab_size=40)
     with torch.no_grad():
         model.model.embed_tokens.weight[1:] = model.model.embed_tokens.weight[0]
         model.model.embed_tokens.weight[20:] *= -1
-    return Inspector(tiny.inspector(model, tiny.byte_level_tokenizer()).loaded, path)
+    return Inspector(tiny_models.inspector(model, tiny_models.byte_level_tokenizer()).loaded, path)
 
 
 def test_ties_share_the_best_rank(tied):
@@ -49,7 +49,7 @@ def test_the_draw_among_ties_is_the_lowest_id_when_greedy(tied):
 # ---- −inf, NaN
 
 
-class Rigged(type(tiny.llama())):
+class Rigged(type(tiny_models.llama())):
     """A model whose logits are given: row t of `table` whatever the text."""
 
     table = None
@@ -62,10 +62,10 @@ class Rigged(type(tiny.llama())):
 
 def rigged(rows, path="torch"):
     """An Inspector of a model that always predicts `rows` [T, V]; one block a text."""
-    model = tiny.llama(vocab_size=len(rows[0]))
+    model = tiny_models.llama(vocab_size=len(rows[0]))
     table = torch.tensor([*rows, *[rows[-1]] * 3], dtype=torch.float32)
     model.__class__ = type("RiggedModel", (Rigged,), {"table": table})
-    return Inspector(tiny.inspector(model, tiny.byte_level_tokenizer()).loaded, path)
+    return Inspector(tiny_models.inspector(model, tiny_models.byte_level_tokenizer()).loaded, path)
 
 
 def test_none_and_zero_are_different(path):
@@ -124,7 +124,7 @@ def test_a_prompt_is_processed_unless_told_otherwise(off, expected, path):
 
 def test_prompt_processing_off_still_processes_the_completion(path):
     options = {"completion": COMPLETION, "params": SamplingParams(top_k=5, repetition_penalty=1.5)}
-    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer())
     on, off = (Inspector(inspector.loaded, path).inspect(PROMPT, prompt_processing=p, **options).tokens for p in ("as_sampled", "off"))
     boundary = len(PROMPT)
     assert off["processed_logit"][1:boundary].tolist() == off["raw_logit"][1:boundary].tolist()
@@ -143,13 +143,13 @@ def test_a_row_without_any_finite_logit_is_refused_by_name(path):
 
 
 def test_a_row_that_the_sampler_empties_is_refused_by_name(path):
-    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer())
     with pytest.raises(EmptyRowError, match=r"token 1: no token is left; min_tokens cut the last ones .*allowed_token_ids, min_tokens"):
         Inspector(inspector.loaded, path).inspect(PROMPT, params=SamplingParams(allowed_token_ids=(0,), min_tokens=3))
 
 
 def test_a_wrong_number_of_logit_rows_is_an_error():
-    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer())
+    inspector = tiny_models.inspector(tiny_models.llama(), tiny_models.byte_level_tokenizer())
     whole = inspector.loaded.head._forward.forward
     inspector.loaded.head._forward.forward = lambda *a, **k: type("Out", (), {"logits": whole(*a, **k).logits[:, 1:]})()
     with pytest.raises(RuntimeError, match=r"rows of logits for"):

@@ -1,7 +1,7 @@
 """Text to ids to pieces and back: offsets, bytes, special tokens, BOS, chat."""
 
 import pytest
-import tiny
+import tiny_models
 from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
@@ -12,12 +12,12 @@ from inspector.tokens import Vocabulary, encode_plain, pieces_text, tokenize, to
 
 @pytest.fixture(scope="module")
 def byte_level():
-    return Vocabulary(tiny.byte_level_tokenizer(), head_width=320)
+    return Vocabulary(tiny_models.byte_level_tokenizer(), head_width=320)
 
 
 @pytest.fixture(scope="module")
 def sentencepiece():
-    return Vocabulary(tiny.sentencepiece_tokenizer(add_bos=False), head_width=420)
+    return Vocabulary(tiny_models.sentencepiece_tokenizer(add_bos=False), head_width=420)
 
 
 @pytest.fixture(params=["byte_level", "sentencepiece"])
@@ -134,7 +134,7 @@ def test_an_id_without_text(token_id, byte_level):
 
 
 def test_added_tokens_beyond_the_base_vocabulary_have_text():
-    tokenizer = tiny.byte_level_tokenizer()
+    tokenizer = tiny_models.byte_level_tokenizer()
     tokenizer.add_tokens(["<new one>"])
     vocabulary = Vocabulary(tokenizer, head_width=320)
     assert vocabulary.text_of(300) == "<new one>"
@@ -197,7 +197,9 @@ def test_special_text_is_the_special_token_or_plain_pieces(byte_level):
 
 
 def bos_vocabulary(add_bos):
-    return Vocabulary(tiny.byte_level_tokenizer(bos="<|bos|>", add_bos=add_bos, chat_template=tiny.CHAT_TEMPLATE), head_width=300)
+    return Vocabulary(
+        tiny_models.byte_level_tokenizer(bos="<|bos|>", add_bos=add_bos, chat_template=tiny_models.CHAT_TEMPLATE), head_width=300
+    )
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
@@ -258,8 +260,8 @@ def test_an_empty_prompt_with_a_completion():
 @pytest.mark.parametrize("add_bos", [True, False])
 def test_the_first_word_is_scored_only_after_a_bos(add_bos):
     """A GPT-2-like model whose BOS is its end of sequence."""
-    tokenizer = tiny.byte_level_tokenizer(bos="<|end|>")
-    report = tiny.inspector(tiny.gpt2(), tokenizer).inspect("Dogs bark", add_bos=add_bos)
+    tokenizer = tiny_models.byte_level_tokenizer(bos="<|end|>")
+    report = tiny_models.inspector(tiny_models.gpt2(), tokenizer).inspect("Dogs bark", add_bos=add_bos)
     scored = report.tokens["raw_logprob"].notna().tolist()
     first = 1 if add_bos else 0
     assert report.tokens["token"][first] == "D"
@@ -356,7 +358,9 @@ def test_a_completion_follows_a_chat():
 
 def test_template_markers_are_penalised_like_any_seen_token():
     """repetition_penalty lowers what the prompt holds, the turn's end included."""
-    inspector = tiny.inspector(tiny.llama(), tiny.byte_level_tokenizer(bos="<|bos|>", chat_template=tiny.CHAT_TEMPLATE))
+    inspector = tiny_models.inspector(
+        tiny_models.llama(), tiny_models.byte_level_tokenizer(bos="<|bos|>", chat_template=tiny_models.CHAT_TEMPLATE)
+    )
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     report = inspector.inspect(chat=chat, token_ids=[0], top_n=0, params=SamplingParams(repetition_penalty=1.3))
     row = report.alternatives.query("token_id == 0").iloc[-1]
@@ -381,7 +385,7 @@ def test_a_model_without_a_template_says_so(byte_level):
 
 
 def test_a_template_that_refuses_is_quoted():
-    tokenizer = tiny.byte_level_tokenizer(chat_template="{{ raise_exception('only users speak') }}")
+    tokenizer = tiny_models.byte_level_tokenizer(chat_template="{{ raise_exception('only users speak') }}")
     with pytest.raises(InputError, match="refuses this conversation: only users speak"):
         tokenize_chat(Vocabulary(tokenizer, 300), [{"role": "system", "content": "hi"}])
 

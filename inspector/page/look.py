@@ -6,7 +6,9 @@ from pathlib import Path
 import gradio as gr
 import plotly
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# a wheel carries them inside the package
+ASSETS = next(place for place in (_PACKAGE / "assets", _PACKAGE.parent / "assets") if place.is_dir())
 PLOTLY = Path(plotly.__file__).resolve().parent / "package_data" / "plotly.min.js"
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Noto Sans", "Liberation Sans", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import tiny
+import tiny_models
 from driving import PLAIN, choose, heatmap_text, hover, inspect
 from served import served_app
 
@@ -115,8 +115,8 @@ def test_a_token_of_the_other_result_pins_its_twin(page):
 
 
 def test_results_of_two_models(chromium, tmp_path):
-    tiny.llama().save_pretrained(tmp_path / "tiny")
-    tiny.byte_level_tokenizer().save_pretrained(tmp_path / "tiny")
+    tiny_models.llama().save_pretrained(tmp_path / "tiny")
+    tiny_models.byte_level_tokenizer().save_pretrained(tmp_path / "tiny")
     with served_app(tmp_path) as url:
         page = chromium.new_context().new_page()
         page.goto(url)

@@ -11,9 +11,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from kernels import reference
-from kernels.interface import Adjustment, FilterCodes, LinearHead, RowScores
-from kernels.reference import RowStatistics
+from logit_kernels import reference
+from logit_kernels.interface import Adjustment, FilterCodes, LinearHead, RowScores
+from logit_kernels.reference import RowStatistics
 
 __all__ = [
     "PATHS",
@@ -80,7 +80,7 @@ def score_hidden(
 
 def _module(path: str) -> ModuleType:
     """Imported on first use: numba and triton take a while, and only their own path needs them."""
-    return import_module({"triton": "kernels.triton_score", "numba": "kernels.cpu"}[path])
+    return import_module({"triton": "logit_kernels.triton_score", "numba": "logit_kernels.cpu"}[path])
 
 
 def _try_path(path: str, device: torch.device) -> None:

@@ -4,11 +4,11 @@ looked up for the candidates, which are few."""
 import torch
 from torch import Tensor
 
-from kernels.interface import Adjustment, LinearHead, RowScores
-from kernels.reference import RowStatistics, count_greater
-from kernels.triton_filters import filter_thresholds
-from kernels.triton_fused_head import fused_head, logits_at
-from kernels.triton_row_statistics import row_statistics
+from logit_kernels.interface import Adjustment, LinearHead, RowScores
+from logit_kernels.reference import RowStatistics, count_greater
+from logit_kernels.triton_filters import filter_thresholds
+from logit_kernels.triton_fused_head import fused_head, logits_at
+from logit_kernels.triton_row_statistics import row_statistics
 
 
 def score_rows(logits: Tensor, own_ids: Tensor, requested_ids: Tensor, top_n: int, adjustment: Adjustment) -> RowScores:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.cpu_row import score_block
-from kernels.interface import Adjustment, FilterCodes, RowScores
+from logit_kernels.cpu_row import score_block
+from logit_kernels.interface import Adjustment, FilterCodes, RowScores
 
 PART_ROWS = 32  # rows a thread takes at a time
 # columns of the float and integer outputs, in this order

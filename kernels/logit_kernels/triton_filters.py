@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.reference import FilterThresholds
-from kernels.triton_common import INTERPRETED, finite_shift, from_sortable, sortable
+from logit_kernels.reference import FilterThresholds
+from logit_kernels.triton_common import INTERPRETED, finite_shift, from_sortable, sortable
 
 BLOCK = 1024
 INTERPRETED_BLOCK = 65536

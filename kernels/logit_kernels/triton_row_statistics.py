@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.reference import RowStatistics
-from kernels.triton_common import (
+from logit_kernels.reference import RowStatistics
+from logit_kernels.triton_common import (
     ABSENT,
     INTERPRETED,
     LAST,

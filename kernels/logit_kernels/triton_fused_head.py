@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.reference import FusedScores, RowStatistics
-from kernels.triton_common import (
+from logit_kernels.reference import FusedScores, RowStatistics
+from logit_kernels.triton_common import (
     IN_INTERPRETER,
     INTERPRETED,
     accurate_tanh,
@@ -21,7 +21,7 @@ from kernels.triton_common import (
     processors,
     rounded_to,
 )
-from kernels.triton_row_statistics import MOST_TOP, row_statistics
+from logit_kernels.triton_row_statistics import MOST_TOP, row_statistics
 
 SEGMENT = 16  # columns under one stored maximum: few, as a row computes n of these segments again
 SCRATCH_BYTES = 40 << 20  # of stored maxima; more rows are done in parts
